@@ -1,0 +1,119 @@
+-- The authoritative record: plans, users, keys and what was used.
+-- NULL is unlimited (or "all"), 0 is none. Instants ending in `_ms` are Unix milliseconds.
+
+CREATE TABLE plans (
+  plan_id TEXT PRIMARY KEY,
+  name TEXT NOT NULL,
+  daily_limit INTEGER,
+  monthly_token_limit INTEGER,
+  max_tokens_per_request INTEGER,
+  max_tokens_mode TEXT NOT NULL DEFAULT 'reject',
+  allowed_models TEXT,                         -- JSON array of names, or NULL for all
+  rate TEXT,                                   -- JSON {"capacity","refill_per_minute"}
+  window TEXT NOT NULL DEFAULT 'default',      -- 'default' (the settings), JSON null or {"max_requests","minutes"}
+  tokens_per_minute INTEGER,
+  max_concurrent INTEGER,
+  endpoints TEXT NOT NULL DEFAULT '[]',        -- JSON array of {"name","max_requests","per_seconds"}
+  reset TEXT NOT NULL DEFAULT '{}',            -- JSON {"mode","timezone","billing_day"}
+  over_quota TEXT NOT NULL DEFAULT '{}',       -- JSON {"strategy","degrade_model","degrade_daily_limit","queue_limit"}
+  notify_at TEXT NOT NULL DEFAULT '[0.8,1.0]',
+  on_outage TEXT NOT NULL DEFAULT 'open',
+  shadow INTEGER NOT NULL DEFAULT 0,
+  version INTEGER NOT NULL DEFAULT 1,
+  updated_at TEXT NOT NULL
+);
+
+CREATE TABLE users (
+  user_id TEXT PRIMARY KEY,
+  plan_id TEXT NOT NULL DEFAULT 'free' REFERENCES plans(plan_id),
+  status TEXT NOT NULL DEFAULT 'active',       -- active | blocked
+  email TEXT COLLATE NOCASE,
+  webhook_url TEXT,
+  overrides TEXT NOT NULL DEFAULT '{}',        -- JSON, any plan field but plan_id and name
+  version INTEGER NOT NULL DEFAULT 1,
+  created_at TEXT NOT NULL,
+  updated_at TEXT NOT NULL
+);
+CREATE INDEX users_by_plan ON users(plan_id);
+CREATE INDEX users_by_email ON users(email);
+
+CREATE TABLE api_keys (
+  key_id TEXT PRIMARY KEY,
+  key_hash TEXT NOT NULL UNIQUE,               -- hex HMAC-SHA-256(KEY_PEPPER, key); the key itself is nowhere
+  last4 TEXT NOT NULL,
+  user_id TEXT NOT NULL REFERENCES users(user_id) ON DELETE CASCADE,
+  name TEXT,
+  scope TEXT NOT NULL DEFAULT 'user',          -- user | service
+  created_at TEXT NOT NULL,
+  expires_at_ms INTEGER,
+  revoked_at_ms INTEGER
+);
+CREATE INDEX api_keys_by_user ON api_keys(user_id);
+
+-- What each user has used of the current day and month: absolute totals, published by the user's account.
+-- `seq` only grows; a repeated or late write changes nothing.
+CREATE TABLE user_quotas (
+  user_id TEXT PRIMARY KEY,
+  plan TEXT NOT NULL DEFAULT 'free',
+  daily_limit INTEGER,
+  used_today INTEGER NOT NULL DEFAULT 0,
+  reset_at TEXT NOT NULL,
+  monthly_token_limit INTEGER,
+  tokens_used_this_month INTEGER NOT NULL DEFAULT 0,
+  month_reset_at TEXT NOT NULL,
+  day_since_ms INTEGER NOT NULL,
+  month_since_ms INTEGER NOT NULL,
+  seq INTEGER NOT NULL DEFAULT 0,
+  updated_at TEXT NOT NULL
+);
+
+CREATE TABLE daily_usage (
+  user_id TEXT NOT NULL,
+  date TEXT NOT NULL,                          -- local date of the plan's time zone
+  plan_id TEXT NOT NULL,
+  calls INTEGER NOT NULL DEFAULT 0,
+  rejected INTEGER NOT NULL DEFAULT 0,
+  degraded INTEGER NOT NULL DEFAULT 0,
+  queued INTEGER NOT NULL DEFAULT 0,
+  failed_open INTEGER NOT NULL DEFAULT 0,
+  prompt_tokens INTEGER NOT NULL DEFAULT 0,
+  completion_tokens INTEGER NOT NULL DEFAULT 0,
+  estimated_calls INTEGER NOT NULL DEFAULT 0,
+  refused_by TEXT NOT NULL DEFAULT '{}',       -- JSON {policy: refusals}
+  seq INTEGER NOT NULL DEFAULT 0,
+  PRIMARY KEY (user_id, date)
+) WITHOUT ROWID;
+CREATE INDEX daily_usage_by_date ON daily_usage(date);
+
+CREATE TABLE models (
+  model TEXT PRIMARY KEY,
+  upstream TEXT NOT NULL,                      -- openai | anthropic | workers-ai | mock
+  base_url TEXT,
+  secret_name TEXT,
+  upstream_model TEXT,
+  aliases TEXT NOT NULL DEFAULT '[]',
+  version INTEGER NOT NULL DEFAULT 1,
+  updated_at TEXT NOT NULL
+);
+
+CREATE TABLE routes (
+  route_id TEXT PRIMARY KEY,
+  path_prefix TEXT NOT NULL UNIQUE,
+  methods TEXT,                                -- JSON array, or NULL for all
+  upstream_url TEXT NOT NULL,
+  endpoint TEXT,
+  cost INTEGER NOT NULL DEFAULT 1,
+  timeout_ms INTEGER NOT NULL DEFAULT 30000,
+  version INTEGER NOT NULL DEFAULT 1,
+  updated_at TEXT NOT NULL
+);
+
+CREATE TABLE audit (
+  id INTEGER PRIMARY KEY,
+  at TEXT NOT NULL,
+  actor TEXT NOT NULL,
+  action TEXT NOT NULL,
+  target TEXT NOT NULL,
+  before TEXT,
+  after TEXT
+);

@@ -1,0 +1,42 @@
+// Compiles the Worker into build/. Called by `npm run build` and, through wrangler.toml, by wrangler itself.
+import "./lib/node-version.mjs";
+import { writeFileSync } from "node:fs";
+import { buildConsole } from "./console.mjs";
+import { fingerprint, upToDate } from "./lib/fingerprint.mjs";
+import { inRoot, isMain, toolEnv } from "./lib/paths.mjs";
+import { run } from "./lib/run.mjs";
+import { main, steps } from "./lib/say.mjs";
+import { buildTools, setup, setupSteps } from "./setup.mjs";
+
+const inputs = ["src", "js", "Cargo.toml", "Cargo.lock", ".cargo/config.toml", "rust-toolchain.toml", "scripts/build.mjs", "scripts/setup.mjs"];
+const outputs = ["build/index.js", "build/index_bg.wasm"];
+const stamp = "build/.stamp";
+
+/** How many steps `buildAll` announces. */
+export const buildSteps = 2;
+
+export async function buildAll(step) {
+  await step("Building the Worker", build);
+  await step("Building the console", buildConsole);
+}
+
+export async function build(note) {
+  const wanted = fingerprint(inputs);
+  if (upToDate(stamp, wanted, outputs)) return note("unchanged since the last build");
+  const tools = buildTools();
+  console.log("      compiling the Worker: the first time takes a minute or two");
+  const env = toolEnv({ WASM_BINDGEN_BIN: tools.wasmBindgen, WASM_OPT_BIN: tools.wasmOpt, ESBUILD_BIN: tools.esbuild });
+  await run(tools.workerBuild, ["--release"], { env });
+  writeFileSync(inRoot(stamp), wanted);
+  note("built");
+}
+
+// wrangler runs out of the very node_modules that set-up might replace, so under wrangler only the build is done.
+if (isMain(import.meta)) {
+  await main(async () => {
+    const alone = !process.env.WRANGLER_COMMAND;
+    const step = steps(alone ? setupSteps + buildSteps : buildSteps);
+    if (alone) await setup(step);
+    await buildAll(step);
+  });
+}

@@ -1,0 +1,45 @@
+//! The Worker's side of the hop: one message to a user's account, within a time budget.
+
+use thiserror::Error;
+use worker::wasm_bindgen::JsValue;
+use worker::{Env, Method, Request, RequestInit};
+
+use super::wire::{Answer, Ask, Asker, Message};
+use crate::budget::{self, within};
+
+/// The account could not be asked, or its answer did not arrive; the ask may have been carried out.
+#[derive(Clone, Copy, Debug, Error, PartialEq)]
+#[error("the account is out of reach")]
+pub struct OutOfReach;
+
+/// Asks `user`'s account.
+pub async fn ask(env: &Env, user: &str, asker: Asker, ask: Ask) -> Result<Answer, OutOfReach> {
+    let message = Message::new(user, asker, ask);
+    let hop = within(budget::ACCOUNT, send(env, &message)).await;
+    match hop {
+        Ok(Ok(Answer::NotReady)) | Err(_) => Err(OutOfReach),
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(error)) => {
+            worker::console_warn!("{{\"event\":\"account_hop_failed\",\"error\":{error:?}}}");
+            Err(OutOfReach)
+        }
+    }
+}
+
+async fn send(env: &Env, message: &Message) -> Result<Answer, String> {
+    let body = serde_json::to_string(message).map_err(|e| e.to_string())?;
+    let mut init = RequestInit::new();
+    init.with_method(Method::Post)
+        .with_body(Some(JsValue::from_str(&body)));
+    let request = Request::new_with_init("https://account/", &init).map_err(|e| e.to_string())?;
+    let stub = env
+        .durable_object("ACCOUNTS")
+        .and_then(|accounts| accounts.get_by_name(&message.user))
+        .map_err(|e| e.to_string())?;
+    let mut response = stub
+        .fetch_with_request(request)
+        .await
+        .map_err(|e| e.to_string())?;
+    let bytes = response.bytes().await.map_err(|e| e.to_string())?;
+    serde_json::from_slice(&bytes).map_err(|e| e.to_string())
+}

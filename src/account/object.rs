@@ -1,0 +1,670 @@
+//! The Durable Object around [`limits::Account`]: it loads, decides, stores and publishes. Between a
+//! decision's first read and its last write nothing is awaited, which is what makes it atomic.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use worker::{DurableObject, Env, Method, Request, Response, State, durable_object};
+
+use super::restore;
+use super::wire::{Answer, Ask, Asker, Message, Snapshot};
+use crate::clock;
+use crate::http::limit_headers::rfc3339;
+use crate::ledger::hot::Hot;
+use crate::ledger::{self, LedgerError, usage};
+use crate::limits::{self, DegradedLane, Limits, Millis, SettleResult, Span, Verdict};
+use crate::notify::{self, Notice};
+use crate::plans::{Plan, Standing, Strategy, cache};
+use crate::settings::{Settings, WindowDefault};
+
+/// How far back days are read when an account starts from the ledger; late settlements are booked there.
+const KEPT_DAYS: Span = Span::hours(72);
+/// The plan of users who are created without one.
+const DEFAULT_PLAN: &str = "free";
+/// Publications to the ledger are at least this far apart.
+const PUBLISH_EVERY: Span = Span(500);
+/// How soon the alarm publishes what `waitUntil` didn't get to.
+const OUTBOX_ALARM: Span = Span::seconds(5);
+/// How soon the alarm tries again when the ledger fails.
+const OUTBOX_RETRY: Span = Span::seconds(10);
+/// How long a revoked key is remembered: longer than any cache believes in it.
+const REVOKED_MEMORY: Span = Span::hours(24 * 7);
+/// After this long without a call an account that has published everything frees its storage.
+const IDLE: Span = Span::hours(24);
+
+/// One user's account.
+#[durable_object(alarm)]
+pub struct Account {
+    core: Rc<Core>,
+}
+
+/// What the handlers share with work that goes on after an answer.
+struct Core {
+    state: State,
+    env: Env,
+    live: RefCell<Option<Live>>,
+    publishing: Cell<bool>,
+    armed_for: Cell<Option<Millis>>,
+}
+
+/// The account in memory; dropped whenever it might not be what is stored.
+struct Live {
+    law: limits::Account,
+    known: Known,
+    hot: Hot,
+    /// The limits in force, as long as nothing they come from has changed.
+    force: Option<Rc<Force>>,
+    /// The sliding window of plans that set none.
+    window_default: Option<WindowDefault>,
+    /// Refusals are counted, but not worth a write of their own.
+    unsaved: bool,
+    known_unsaved: bool,
+    /// How often the operator has told of a change since this was loaded.
+    told: u64,
+}
+
+/// How the user stands, as last told by the ledger or the operator.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+struct Known {
+    standing: Option<Standing>,
+    #[serde(default)]
+    revoked: BTreeMap<String, Millis>,
+    /// What the user has to be told and the queue has not taken yet.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    notices: Vec<Notice>,
+}
+
+/// A plan in force, and the limits that follow.
+struct Force {
+    source: Rc<Plan>,
+    version: u64,
+    plan: Plan,
+    limits: Limits,
+}
+
+/// Why the account can't answer.
+enum Fault {
+    /// Its storage is empty and the ledger is out: it would start from zero.
+    NotReady,
+    /// Its own storage failed; what is in memory is not to be trusted.
+    Storage(worker::Error),
+}
+
+impl From<worker::Error> for Fault {
+    fn from(error: worker::Error) -> Self {
+        Self::Storage(error)
+    }
+}
+
+impl std::fmt::Display for Fault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::NotReady => f.write_str("the ledger is out of reach"),
+            Self::Storage(_) => f.write_str("the account's own storage failed"),
+        }
+    }
+}
+
+impl From<LedgerError> for Fault {
+    fn from(_: LedgerError) -> Self {
+        Self::NotReady
+    }
+}
+
+impl DurableObject for Account {
+    fn new(state: State, env: Env) -> Self {
+        let core = Core {
+            state,
+            env,
+            live: RefCell::new(None),
+            publishing: Cell::new(false),
+            armed_for: Cell::new(None),
+        };
+        Self { core: Rc::new(core) }
+    }
+
+    async fn fetch(&self, mut request: Request) -> worker::Result<Response> {
+        if request.method() != Method::Post {
+            return Response::error("POST only", 405);
+        }
+        let message: Message = match serde_json::from_slice(&request.bytes().await?) {
+            Ok(message) => message,
+            Err(e) => return Response::from_json(&Answer::Refused(e.to_string())),
+        };
+        match self.core.answer(message).await {
+            Ok(answer) => Response::from_json(&answer),
+            Err(Fault::NotReady) => Response::from_json(&Answer::NotReady),
+            Err(Fault::Storage(error)) => {
+                self.core.live.replace(None);
+                Err(error)
+            }
+        }
+    }
+
+    async fn alarm(&self) -> worker::Result<Response> {
+        self.core.armed_for.set(None);
+        if let Err(Fault::Storage(error)) = self.core.wake().await {
+            self.core.live.replace(None);
+            return Err(error);
+        }
+        Response::empty()
+    }
+}
+
+impl Core {
+    fn now(&self) -> Millis {
+        clock::now(&Settings::of(&self.env))
+    }
+
+    async fn answer(self: &Rc<Self>, message: Message) -> Result<Answer, Fault> {
+        let Message { user, asker, ask, .. } = message;
+        self.load(&user).await?;
+        // These need no plan: what is adopted may lead away from one that is gone.
+        if matches!(ask, Ask::Adopt(_) | Ask::Revoke { .. }) {
+            let answer = self.without_plan(ask, &user)?;
+            if self.with_live(|live, _| !live.known.notices.is_empty())? {
+                self.after(Effect::Stored, &user).await?;
+            }
+            return Ok(answer);
+        }
+        if !self.knows_user()? {
+            self.look_for_user(&user, &asker).await?;
+        }
+        let Some(plan_id) = self.plan_id(&asker) else {
+            return self.without_plan(ask, &user);
+        };
+        let Some(plan) = cache::plan(&self.env, &plan_id, self.now()).await? else {
+            return Ok(Answer::NoSuchPlan);
+        };
+        let answer = self.with_live(|live, now| live.answer(plan, &asker, ask, now))?;
+        let (answer, effect) = answer?;
+        self.after(effect, &user).await?;
+        Ok(answer)
+    }
+
+    /// What an account without a user or a plan can still be told.
+    fn without_plan(&self, ask: Ask, user: &str) -> Result<Answer, Fault> {
+        match ask {
+            Ask::Adopt(standing) => self.with_live(|live, now| live.adopt(standing, user, now))?,
+            Ask::Revoke { key_id, at } => {
+                self.with_live(|live, now| live.revoke(key_id, at, now))?
+            }
+            _ => Ok(Answer::NoSuchUser),
+        }
+    }
+
+    async fn after(self: &Rc<Self>, effect: Effect, user: &str) -> Result<(), Fault> {
+        if effect == Effect::None {
+            return Ok(());
+        }
+        if effect == Effect::Stored {
+            self.arm(OUTBOX_ALARM).await?;
+        }
+        self.publish_soon(user);
+        Ok(())
+    }
+
+    fn with_live<T>(&self, act: impl FnOnce(&mut Live, Millis) -> T) -> Result<T, Fault> {
+        let now = self.now();
+        let mut slot = self.live.borrow_mut();
+        slot.as_mut().map(|live| act(live, now)).ok_or(Fault::NotReady)
+    }
+
+    fn knows_user(&self) -> Result<bool, Fault> {
+        self.with_live(|live, _| live.known.standing.is_some())
+    }
+
+    fn plan_id(&self, asker: &Asker) -> Option<String> {
+        let slot = self.live.borrow();
+        let standing = slot.as_ref()?.known.standing.as_ref()?;
+        Some(asker.plan_claim.clone().unwrap_or_else(|| standing.plan_id.clone()))
+    }
+
+    /// Brings the account into memory: from its own storage, or, if that is empty, from the ledger.
+    async fn load(&self, user: &str) -> Result<(), Fault> {
+        if self.load_stored()? {
+            return Ok(());
+        }
+        let standing = ledger::users::standing(&self.env, user).await?;
+        let since = rfc3339(self.now().minus(KEPT_DAYS));
+        let since = since.get(..10).unwrap_or_default();
+        let (start, days) = usage::start(&self.env, user, since).await?;
+        // Another message may have loaded it meanwhile, and even charged it.
+        if self.live.borrow().is_none() {
+            let hot = Hot::open(&self.state.storage())?;
+            let known = Known { standing, ..Known::default() };
+            let law = restore::from_ledger(start, days);
+            self.live.replace(Some(self.live(law, known, hot)));
+        }
+        Ok(())
+    }
+
+    /// Whether the account is in memory now, without asking the ledger.
+    fn load_stored(&self) -> Result<bool, Fault> {
+        if self.live.borrow().is_some() {
+            return Ok(true);
+        }
+        let hot = Hot::open(&self.state.storage())?;
+        let Some(stored) = hot.load()? else {
+            return Ok(false);
+        };
+        let law = restore::from_storage(&stored)
+            .map_err(|e| worker::Error::from(format!("the stored account can't be read: {e}")))?;
+        let known = serde_json::from_slice(&stored.standing).unwrap_or_default();
+        self.live.replace(Some(Live { known_unsaved: false, ..self.live(law, known, hot) }));
+        Ok(true)
+    }
+
+    fn live(&self, law: limits::Account, known: Known, hot: Hot) -> Live {
+        Live {
+            law,
+            known,
+            hot,
+            force: None,
+            window_default: Settings::of(&self.env).window,
+            unsaved: false,
+            known_unsaved: true,
+            told: 0,
+        }
+    }
+
+    /// Somebody who wasn't there when this account was loaded may have been created since.
+    async fn look_for_user(&self, user: &str, asker: &Asker) -> Result<(), Fault> {
+        let told = self.with_live(|live, _| live.told)?;
+        let mut standing = ledger::users::standing(&self.env, user).await?;
+        if standing.is_none() && asker.provision {
+            self.provision(user, asker).await?;
+            standing = ledger::users::standing(&self.env, user).await?;
+        }
+        self.with_live(|live, _| {
+            // What was read is older than what the operator has said meanwhile.
+            if live.told == told {
+                live.known.standing = standing;
+                live.known_unsaved = true;
+            }
+        })
+    }
+
+    async fn provision(&self, user: &str, asker: &Asker) -> Result<(), Fault> {
+        let claimed = asker.plan_claim.as_deref().unwrap_or(DEFAULT_PLAN);
+        let plan = match cache::plan(&self.env, claimed, self.now()).await? {
+            Some(_) => claimed,
+            None => DEFAULT_PLAN,
+        };
+        let now = rfc3339(self.now());
+        ledger::users::provision(&self.env, user, plan, &now).await?;
+        Ok(())
+    }
+
+    /// Publishes in the background, unless that is under way already; what comes meanwhile goes along
+    /// with its next round.
+    fn publish_soon(self: &Rc<Self>, user: &str) {
+        if self.publishing.replace(true) {
+            return;
+        }
+        let this = self.clone();
+        let user = user.to_owned();
+        self.state.wait_until(async move { this.publish_all(&user).await });
+    }
+
+    /// Publishes until nothing is left or the ledger fails; the alarm tries again then.
+    async fn publish_all(&self, user: &str) {
+        // What isn't taken now the alarm hands over again.
+        let _ = self.hand_over_notices(user).await;
+        while self.publish(user).await.unwrap_or(false) {
+            worker::Delay::from(Duration::from_millis(PUBLISH_EVERY.0)).await;
+            let _ = self.hand_over_notices(user).await;
+            if !self.with_live(|live, _| live.law.has_unflushed()).unwrap_or(false) {
+                break;
+            }
+        }
+        self.publishing.set(false);
+    }
+
+    /// Hands what the user has to be told to the queue. A notice is stored until the queue has taken it.
+    async fn hand_over_notices(&self, user: &str) -> Result<(), Fault> {
+        for notice in self.with_live(|live, now| live.unsent(user, now))?? {
+            notify::send(&self.env, &notice).await.map_err(|_| Fault::NotReady)?;
+            self.with_live(|live, _| live.sent(&notice.id))??;
+        }
+        Ok(())
+    }
+
+    /// Publishes what the ledger has not seen; `false` if there was nothing.
+    async fn publish(&self, user: &str) -> Result<bool, Fault> {
+        if !self.with_live(|live, _| live.law.has_unflushed())? {
+            return Ok(false);
+        }
+        if !self.with_live(|live, _| live.force.is_some())? {
+            self.find_force().await?;
+        }
+        let Some(batch) = self.with_live(Live::unpublished)?? else {
+            return Ok(false);
+        };
+        let now = rfc3339(self.now());
+        usage::publish(&self.env, user, &batch.quotas, &batch.days, &now).await?;
+        self.with_live(|live, _| live.law.flushed(batch.quotas.seq))?;
+        Ok(true)
+    }
+
+    /// After a start by the alarm nothing has said yet which plan is in force.
+    async fn find_force(&self) -> Result<(), Fault> {
+        let plan_id = self.plan_id(&Asker::default()).ok_or(Fault::NotReady)?;
+        let plan = cache::plan(&self.env, &plan_id, self.now()).await?;
+        let plan = plan.ok_or(Fault::NotReady)?;
+        self.with_live(|live, _| live.force(plan)).map(|_| ())
+    }
+
+    /// What the alarm is for: the outbox, leases that nobody ended, and making room.
+    async fn wake(self: &Rc<Self>) -> Result<(), Fault> {
+        if !self.load_stored()? {
+            return Ok(());
+        }
+        let user = self.state.id().name().unwrap_or_default();
+        self.with_live(|live, now| live.reclaim(now))??;
+        let told = self.hand_over_notices(&user).await;
+        if let Err(fault) = self.publish(&user).await.and(told) {
+            worker::console_warn!("{{\"event\":\"outbox_waits\",\"why\":\"{fault}\"}}");
+            return self.arm(OUTBOX_RETRY).await;
+        }
+        self.with_live(|live, _| live.save())??;
+        match self.with_live(Live::next_wake)? {
+            Some(wait) => self.arm(wait).await,
+            None => self.forget_everything().await,
+        }
+    }
+
+    /// An account nobody uses costs nothing: the ledger knows where it has to start again.
+    async fn forget_everything(&self) -> Result<(), Fault> {
+        self.live.replace(None);
+        self.state.storage().delete_all().await?;
+        Ok(())
+    }
+
+    async fn arm(&self, wait: Span) -> Result<(), Fault> {
+        let at = self.now().plus(wait);
+        if self.armed_for.get().is_some_and(|armed| armed <= at) {
+            return Ok(());
+        }
+        self.armed_for.set(Some(at));
+        self.state
+            .storage()
+            .set_alarm(Duration::from_millis(wait.0))
+            .await?;
+        Ok(())
+    }
+}
+
+/// What remains to be done after an answer.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Effect {
+    /// Nothing changed.
+    None,
+    /// Something was counted in memory only.
+    Counted,
+    /// The account was stored, and the ledger has to hear of it.
+    Stored,
+}
+
+/// What the ledger has not seen yet.
+struct Batch {
+    quotas: usage::Quotas,
+    days: Vec<usage::Day>,
+}
+
+type Done = Result<(Answer, Effect), Fault>;
+
+impl Live {
+    fn answer(&mut self, plan: Rc<Plan>, asker: &Asker, ask: Ask, now: Millis) -> Done {
+        if self.key_is_revoked(asker, now) {
+            return Ok((Answer::KeyRevoked, Effect::None));
+        }
+        let force = self.force(plan);
+        match ask {
+            Ask::Admit(call) => self.admit(&force, call, now),
+            Ask::Peek(call) => {
+                let verdict = self.law.clone().admit(now, &force.limits, &with_lane(call, &force.plan));
+                let standing = self.snapshot(&force, now);
+                Ok((Answer::Decided { verdict, standing }, Effect::None))
+            }
+            Ask::Settle { operation, outcome } => {
+                let result = self.law.settle(now, &operation, outcome);
+                let effect = self.stored(result == SettleResult::Settled)?;
+                Ok((Answer::Stands(self.snapshot(&force, now)), effect))
+            }
+            Ask::Conclude { operation, outcome } => {
+                let result = self.law.settle(now, &operation, outcome);
+                let effect = self.stored(result == SettleResult::Settled)?;
+                let known = result != SettleResult::Unknown;
+                let standing = self.snapshot(&force, now);
+                Ok((Answer::Concluded { known, standing }, effect))
+            }
+            Ask::Checkpoint { operation, prompt, completion, lease } => {
+                let open = self.law.checkpoint(now, &operation, prompt, completion, lease);
+                Ok((Answer::Done(open), self.stored(open)?))
+            }
+            Ask::View => Ok((Answer::Stands(self.snapshot(&force, now)), Effect::None)),
+            // Done before a plan was looked for.
+            Ask::Adopt(_) | Ask::Revoke { .. } => Ok((Answer::Done(false), Effect::None)),
+            Ask::Reset(policies) => {
+                self.law.reset(now, &force.limits, &policies);
+                let effect = self.stored(true)?;
+                Ok((Answer::Stands(self.snapshot(&force, now)), effect))
+            }
+            Ask::Grant { policy, amount, expires_at } => {
+                match self.law.grant(now, &force.limits, policy, amount, expires_at) {
+                    Ok(()) => {
+                        let effect = self.stored(true)?;
+                        Ok((Answer::Stands(self.snapshot(&force, now)), effect))
+                    }
+                    Err(reason) => Ok((Answer::Refused(reason.to_string()), Effect::None)),
+                }
+            }
+            Ask::BookOpen { operation, calls, prompt, completion } => {
+                let booked = self.law.book_open(now, &force.limits, &operation, calls, prompt, completion);
+                Ok((Answer::Done(booked), self.stored(booked)?))
+            }
+            Ask::NoteQueued => {
+                self.law.note_queued(now, &force.limits);
+                Ok((Answer::Done(true), self.stored(true)?))
+            }
+        }
+    }
+
+    fn admit(&mut self, force: &Force, call: limits::Call, now: Millis) -> Done {
+        let verdict = self.law.admit(now, &force.limits, &with_lane(call, &force.plan));
+        let effect = match verdict {
+            Verdict::Admitted(_) | Verdict::Rejected(_) => self.stored(true)?,
+            // A refusal is counted, but a flood of them must not cost a write each.
+            Verdict::Refused(_) => {
+                self.unsaved = true;
+                Effect::Counted
+            }
+        };
+        let standing = self.snapshot(force, now);
+        Ok((Answer::Decided { verdict, standing }, effect))
+    }
+
+    /// What the ledger has not seen. What is published is stored first: a stored account must never be
+    /// behind the ledger.
+    fn unpublished(&mut self, now: Millis) -> Result<Option<Batch>, Fault> {
+        let Some(force) = self.force.clone() else {
+            return Ok(None);
+        };
+        if self.unsaved {
+            self.save()?;
+        }
+        let snapshot = self.law.quota_snapshot(now);
+        Ok(Some(Batch {
+            quotas: usage::Quotas {
+                plan_id: force.plan.plan_id.clone(),
+                daily_limit: force.limits.daily,
+                used_today: snapshot.daily_used,
+                day_since_ms: snapshot.day.start.0,
+                reset_at: rfc3339(snapshot.day.end),
+                monthly_token_limit: force.limits.monthly_tokens,
+                tokens_used_this_month: snapshot.monthly_used,
+                month_since_ms: snapshot.month.start.0,
+                month_reset_at: rfc3339(snapshot.month.end),
+                seq: snapshot.seq,
+            },
+            days: self.law.unflushed().iter().map(restore::day).collect(),
+        }))
+    }
+
+    /// What the user has to be told; thresholds that were passed are taken up first.
+    fn unsent(&mut self, user: &str, now: Millis) -> Result<Vec<Notice>, Fault> {
+        let crossings = self.law.take_crossings();
+        if !crossings.is_empty() {
+            let notices = crossings.iter().map(|crossing| Notice::threshold(user, crossing, now));
+            self.known.notices.extend(notices);
+            self.known_unsaved = true;
+            self.save()?;
+        }
+        Ok(self.known.notices.clone())
+    }
+
+    fn sent(&mut self, id: &str) -> Result<(), Fault> {
+        self.known.notices.retain(|notice| notice.id != id);
+        self.known_unsaved = true;
+        self.save()
+    }
+
+    fn reclaim(&mut self, now: Millis) -> Result<(), Fault> {
+        if self.law.reclaim(now) {
+            self.save()?;
+        }
+        Ok(())
+    }
+
+    /// How long until there is something to do again; `None`: the account may be forgotten.
+    fn next_wake(&mut self, now: Millis) -> Option<Span> {
+        if let Some(end) = self.law.next_lease_end() {
+            return Some(end.since(now).max(Span::seconds(1)));
+        }
+        match self.law.idle_since(now) {
+            Some(since) if now.since(since) >= IDLE => None,
+            _ => Some(IDLE),
+        }
+    }
+
+    fn key_is_revoked(&self, asker: &Asker, now: Millis) -> bool {
+        let revoked = asker.key_id.as_ref().and_then(|id| self.known.revoked.get(id));
+        revoked.is_some_and(|at| *at <= now)
+    }
+
+    fn revoke(&mut self, key_id: String, at: Millis, now: Millis) -> Result<Answer, Fault> {
+        self.known.revoked.retain(|_, revoked| now.since(*revoked) < REVOKED_MEMORY);
+        self.known.revoked.insert(key_id, at);
+        self.known_unsaved = true;
+        self.save()?;
+        Ok(Answer::Done(true))
+    }
+
+    /// An older version of the user's row never replaces a newer one.
+    fn adopt(&mut self, standing: Option<Standing>, user: &str, now: Millis) -> Result<Answer, Fault> {
+        let newer = match (&self.known.standing, &standing) {
+            (Some(known), Some(told)) => told.version >= known.version,
+            _ => true,
+        };
+        if newer {
+            self.told += 1;
+            self.note_block(standing.as_ref(), user, now);
+            self.known.standing = standing;
+            self.force = None;
+            self.known_unsaved = true;
+            self.save()?;
+        }
+        Ok(Answer::Done(newer))
+    }
+
+    /// A user who is blocked from now on is told so. An account that has just read the row that it is told
+    /// of can't know; telling twice is telling once.
+    fn note_block(&mut self, told: Option<&Standing>, user: &str, now: Millis) {
+        let Some(told) = told.filter(|told| told.is_blocked()) else {
+            return;
+        };
+        let before = self.known.standing.as_ref();
+        if before.is_none_or(|b| !b.is_blocked() || b.version == told.version) {
+            self.known.notices.push(Notice::blocked(user, told.version, now));
+        }
+    }
+
+    /// The limits in force; made anew when the plan or the user's row has changed. Overrides that no
+    /// longer fit an edited plan are passed over: the plan alone holds.
+    fn force(&mut self, source: Rc<Plan>) -> Rc<Force> {
+        let standing = self.known.standing.as_ref();
+        let version = standing.map_or(0, |s| s.version);
+        if let Some(force) = &self.force
+            && Rc::ptr_eq(&force.source, &source)
+            && force.version == version
+        {
+            return force.clone();
+        }
+        let plan = standing
+            .and_then(|s| s.effective(&source).ok())
+            .unwrap_or_else(|| (*source).clone());
+        let blocked = standing.is_some_and(Standing::is_blocked);
+        let limits = plan.limits(self.window_default, blocked);
+        let force = Rc::new(Force { source, version, plan, limits });
+        self.force = Some(force.clone());
+        force
+    }
+
+    fn snapshot(&self, force: &Force, now: Millis) -> Snapshot {
+        Snapshot {
+            now,
+            plan_id: force.plan.plan_id.clone(),
+            plan_name: force.plan.name.clone(),
+            over_quota: force.plan.over_quota.clone(),
+            on_outage: force.plan.on_outage,
+            blocked: force.limits.blocked,
+            allowed_models: force.plan.allowed_models.clone(),
+            policies: self.law.view(now, &force.limits),
+        }
+    }
+
+    fn stored(&mut self, changed: bool) -> Result<Effect, Fault> {
+        if !changed {
+            return Ok(Effect::None);
+        }
+        self.save()?;
+        Ok(Effect::Stored)
+    }
+
+    fn save(&mut self) -> Result<(), Fault> {
+        let changes = self.law.take_changes();
+        for page in changes.pages_written {
+            self.hot.save_page(page.key.to_string(), page.bytes)?;
+        }
+        for key in changes.pages_dropped {
+            self.hot.drop_page(key.to_string())?;
+        }
+        if self.known_unsaved {
+            let body = serde_json::to_vec(&self.known).map_err(worker::Error::from)?;
+            self.hot.save_standing(body)?;
+        }
+        self.hot.save_account(self.law.encode())?;
+        self.unsaved = false;
+        self.known_unsaved = false;
+        Ok(())
+    }
+}
+
+/// The cheaper way, where the plan has one and the call names a model.
+fn with_lane(mut call: limits::Call, plan: &Plan) -> limits::Call {
+    let over = &plan.over_quota;
+    if let (Strategy::Degrade, Some(model), Some(_)) =
+        (over.strategy, &over.degrade_model, &call.model)
+    {
+        call.degrade = Some(DegradedLane {
+            model: model.clone(),
+            daily_limit: over.degrade_daily_limit,
+            allowed_models: None,
+        });
+    }
+    call
+}

@@ -1,0 +1,220 @@
+//! What the Worker and an account say to each other. During a deploy old and new talk to each other, so
+//! every message carries a version, fields are only ever added, and the tests pin the bytes.
+
+use serde::{Deserialize, Serialize};
+
+use crate::limits::{
+    Call, Millis, ModelPattern, OperationId, Outcome, PolicyName, PolicyView, Span, Verdict,
+};
+use crate::plans::{OnOutage, OverQuota, Standing};
+
+/// The version this code writes.
+pub const VERSION: u8 = 1;
+
+/// A message to an account.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Message {
+    /// [`VERSION`] of the writer.
+    pub v: u8,
+    /// Whose account it is for; the object checks that against its own name.
+    pub user: String,
+    /// Who asks.
+    #[serde(default)]
+    pub asker: Asker,
+    /// What is asked.
+    pub ask: Ask,
+}
+
+/// Who asks.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+pub struct Asker {
+    /// The API key that was shown; a revoked one is turned away.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_id: Option<String>,
+    /// A plan named by the credential's issuer, in force for this call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan_claim: Option<String>,
+    /// A user who isn't known is created.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub provision: bool,
+}
+
+/// What is asked of an account.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ask {
+    /// May this call pass? Charges it if so.
+    Admit(Call),
+    /// May this call pass? Charges nothing.
+    Peek(Call),
+    /// This is what an admitted call used.
+    Settle {
+        /// The call.
+        operation: OperationId,
+        /// What it used.
+        outcome: Outcome,
+    },
+    /// The same, asked by one who has to know whether there is such a call.
+    Conclude {
+        /// The call.
+        operation: OperationId,
+        /// What it used.
+        outcome: Outcome,
+    },
+    /// This is what a call under way has used so far.
+    Checkpoint {
+        /// The call.
+        operation: OperationId,
+        /// Prompt tokens.
+        prompt: u64,
+        /// Completion tokens so far.
+        completion: u64,
+        /// How much longer it may take without another word.
+        lease: Span,
+    },
+    /// How do all policies stand? Spends nothing.
+    View,
+    /// The user's row has changed.
+    Adopt(Option<Standing>),
+    /// A key is good no more from this moment on.
+    Revoke {
+        /// Which.
+        key_id: String,
+        /// From when on.
+        at: Millis,
+    },
+    /// Forget what was used of these policies; of all, if none is named.
+    Reset(Vec<PolicyName>),
+    /// A top-up.
+    Grant {
+        /// Of which quota.
+        policy: PolicyName,
+        /// How much.
+        amount: u64,
+        /// Until when; absent: for the current period.
+        expires_at: Option<Millis>,
+    },
+    /// Calls that passed while the account was out of reach.
+    BookOpen {
+        /// Tells one booking from another; booked once.
+        operation: OperationId,
+        /// How many calls.
+        calls: u64,
+        /// Their prompt tokens.
+        prompt: u64,
+        /// Their completion tokens.
+        completion: u64,
+    },
+    /// A refused call became a job.
+    NoteQueued,
+}
+
+/// An account's answer.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    /// The verdict on a call.
+    Decided {
+        /// What becomes of it.
+        verdict: Verdict,
+        /// How the user stands now.
+        standing: Snapshot,
+    },
+    /// How the user stands.
+    Stands(Snapshot),
+    /// The call has ended, now or before. `known: false`: there is none, or it was forgotten.
+    Concluded {
+        /// Whether there is such a call.
+        known: bool,
+        /// How the user stands now.
+        standing: Snapshot,
+    },
+    /// Done. `false`: there was nothing to do, such as a call that was settled before.
+    Done(bool),
+    /// The key was revoked.
+    KeyRevoked,
+    /// There is no such user.
+    NoSuchUser,
+    /// The user's plan is not there.
+    NoSuchPlan,
+    /// The account could not start: its storage is empty and the ledger is out.
+    NotReady,
+    /// The ask makes no sense, for this reason.
+    Refused(String),
+}
+
+/// How a user stands at one moment.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Snapshot {
+    /// The moment, by the account's clock.
+    pub now: Millis,
+    /// The plan in force.
+    pub plan_id: String,
+    /// Its name.
+    pub plan_name: String,
+    /// What becomes of calls over quota.
+    pub over_quota: OverQuota,
+    /// What becomes of calls while this account is out.
+    pub on_outage: OnOutage,
+    /// Whether the operator has blocked the user.
+    pub blocked: bool,
+    /// Models the plan allows; absent: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allowed_models: Option<Vec<ModelPattern>>,
+    /// Every limited policy.
+    pub policies: Vec<PolicyView>,
+}
+
+impl Message {
+    /// A message of this version.
+    pub fn new(user: &str, asker: Asker, ask: Ask) -> Self {
+        Self {
+            v: VERSION,
+            user: user.to_owned(),
+            asker,
+            ask,
+        }
+    }
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)]
+const fn is_false(value: &bool) -> bool {
+    !*value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::{Tokens, Work};
+
+    /// An account deployed a minute ago must read what this code writes, and the other way round.
+    #[test]
+    fn the_bytes_of_an_admission_are_pinned() {
+        let call = Call {
+            operation: OperationId("op_1".into()),
+            work: Work::Dispatch(Tokens { prompt: 3, max_tokens: Some(10), choices: 1 }),
+            cost: 1,
+            endpoint: None,
+            model: Some("m".into()),
+            degrade: None,
+            lease: Span(1_000),
+        };
+        let asker = Asker { key_id: Some("key_1".into()), ..Asker::default() };
+        let message = Message::new("u", asker, Ask::Admit(call));
+        let text = serde_json::to_string(&message).unwrap();
+        let expected = concat!(
+            r#"{"v":1,"user":"u","asker":{"key_id":"key_1"},"ask":{"admit":{"operation":"op_1","#,
+            r#""work":{"dispatch":{"prompt":3,"max_tokens":10,"choices":1}},"cost":1,"model":"m","#,
+            r#""lease":1000}}}"#
+        );
+        assert_eq!(text, expected);
+        assert_eq!(serde_json::from_str::<Message>(&text).unwrap(), message);
+    }
+
+    #[test]
+    fn an_unknown_field_of_a_newer_writer_is_passed_over() {
+        let text = r#"{"v":2,"user":"u","asker":{"new":1},"ask":"view","later":true}"#;
+        let message: Message = serde_json::from_str(text).unwrap();
+        assert_eq!(message.ask, Ask::View);
+    }
+}

@@ -1,0 +1,76 @@
+//! One admitted call and its provider: sending it, and taking the whole of an answer that is no stream.
+
+use serde_json::Value;
+use worker::AbortController;
+
+use super::mock_upstream;
+use super::models::Target;
+use super::request::LlmRequest;
+use super::session::Pass;
+use super::upstream::{self, Answer, Chunks, Upstream};
+use super::usage::{self, Usage};
+use crate::http::ApiError;
+use crate::limits::Span;
+
+/// A call that was admitted.
+pub struct Dispatch {
+    /// What the caller asked for.
+    pub request: LlmRequest,
+    /// Where it goes.
+    pub target: Target,
+    /// What it may use.
+    pub pass: Pass,
+}
+
+/// The whole of a provider's answer.
+pub struct Completed {
+    /// Its bytes, as they came: one JSON value.
+    pub bytes: Vec<u8>,
+    /// What it used.
+    pub usage: Usage,
+}
+
+impl Dispatch {
+    /// Sends it and waits for the head of the answer. `headers` are the caller's; most of them stay here.
+    pub async fn open(
+        &self,
+        headers: &[(String, String)],
+        abort: &AbortController,
+        timeout: Span,
+    ) -> Result<Answer, ApiError> {
+        let Self { request, target, pass } = self;
+        match &target.upstream {
+            Upstream::Mock => {
+                mock_upstream::answer(request, &target.upstream_model, pass.max_tokens, timeout).await
+            }
+            Upstream::Http { base_url, auth } => {
+                let body = request.to_upstream(&target.upstream_model, pass.max_tokens);
+                let sending = upstream::Sending {
+                    base_url,
+                    auth,
+                    dialect: request.dialect(),
+                    caller_headers: headers,
+                    body: &body,
+                    model: &target.model,
+                };
+                upstream::send(sending, abort, timeout).await
+            }
+        }
+    }
+
+    /// Takes the whole of an answer that is no stream.
+    pub async fn whole(&self, body: Chunks, timeout: Span) -> Result<Completed, ApiError> {
+        let bytes = upstream::collect(body, timeout).await?;
+        let json: Value = serde_json::from_slice(&bytes).map_err(|_| upstream::garbage())?;
+        let usage = usage::of_answer(self.request.dialect(), &json)
+            .unwrap_or_else(|| usage::estimated(self.request.prompt_tokens(), &json));
+        Ok(Completed { bytes, usage })
+    }
+
+    /// From the first byte up to the last one down, for a call that nobody waits for.
+    pub async fn complete(&self, timeout: Span) -> Result<Completed, ApiError> {
+        let abort = AbortController::default();
+        let answer = self.open(&[], &abort, timeout).await?;
+        self.whole(answer.body, timeout).await
+    }
+}

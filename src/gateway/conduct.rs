@@ -1,0 +1,308 @@
+//! A dispatched call from the first byte up to the last one down. All of it runs as one task that
+//! outlives the answer, so that a caller who hangs up leaves no reservation behind: whatever way a call
+//! ends, it ends here and is settled once.
+
+use std::rc::Rc;
+
+use futures::StreamExt;
+use futures::channel::oneshot;
+use futures::future::{Either, select};
+use worker::{AbortController, Env};
+
+use super::complete::{Completed, Dispatch};
+use super::hangup::HangUp;
+use super::meter::{Feed, MeterPolicy, StreamEnd, StreamMeter};
+use super::session::{Pass, Session};
+use super::stream::Pipe;
+use super::upstream::{self, Answer, Broken};
+use super::usage::Usage;
+use crate::account::client;
+use crate::account::open;
+use crate::account::wire::{self, Ask, Asker, Snapshot};
+use crate::budget::within;
+use crate::clock;
+use crate::http::router::Handled;
+use crate::http::{ApiError, Reply};
+use crate::limits::{Millis, OperationId, Outcome, Span};
+use crate::settings::Settings;
+
+/// Sends a dispatched call to its provider and gives the answer as soon as it begins.
+pub async fn run(session: &mut Session, dispatch: Dispatch) -> Handled {
+    let (tell, told) = oneshot::channel();
+    let task = Task {
+        account: AccountLink::of(session, &dispatch.pass),
+        settings: session.call.settings.clone(),
+        headers: session.call.request.headers().entries().collect(),
+        dispatch,
+    };
+    let left = HangUp::of(&session.call.request);
+    session.call.context.wait_until(task.run(left, tell));
+    let head = told.await.map_err(|_| ApiError::Unavailable("gateway"))?;
+    if let Some(standing) = head.standing {
+        session.stand(standing);
+    }
+    head.outcome
+}
+
+/// Gives back what a call reserved that was never dispatched.
+pub async fn release(session: &Session, pass: &Pass) {
+    AccountLink::of(session, pass).settle(Outcome::Released).await;
+}
+
+/// What the caller is told while the task goes on.
+struct Head {
+    outcome: Handled,
+    /// Newer than the admission's, after something was given back.
+    standing: Option<Snapshot>,
+}
+
+struct Task {
+    dispatch: Dispatch,
+    account: AccountLink,
+    settings: Rc<Settings>,
+    headers: Vec<(String, String)>,
+}
+
+impl Task {
+    async fn run(self, mut left: HangUp, tell: oneshot::Sender<Head>) {
+        let abort = AbortController::default();
+        let opened = {
+            let open = self.dispatch.open(&self.headers, &abort, self.settings.upstream_timeout);
+            match select(Box::pin(open), &mut left).await {
+                Either::Left((opened, _)) => Some(opened),
+                Either::Right(_) => None,
+            }
+        };
+        let Some(opened) = opened else {
+            abort.abort();
+            return self.settle(self.prompt_only()).await;
+        };
+        match opened {
+            Err(error) => self.give_back(error, tell).await,
+            Ok(answer) if is_event_stream(&answer) => self.stream(answer, abort, left, tell).await,
+            Ok(answer) => self.whole(answer, left, tell).await,
+        }
+    }
+
+    /// The provider failed before it answered: everything but the short limits is given back.
+    async fn give_back(&self, error: ApiError, tell: oneshot::Sender<Head>) {
+        let standing = self.account.settle(Outcome::Released).await;
+        // The caller may be gone; there is nobody left to tell.
+        let _ = tell.send(Head { outcome: Err(error), standing });
+    }
+
+    async fn whole(&self, answer: Answer, left: HangUp, tell: oneshot::Sender<Head>) {
+        let Answer { status, headers, body } = answer;
+        let completed = {
+            let whole = Box::pin(self.dispatch.whole(body, self.settings.upstream_timeout));
+            match select(whole, left).await {
+                Either::Left((completed, _)) => completed,
+                Either::Right(_) => return self.settle(self.prompt_only()).await,
+            }
+        };
+        match completed {
+            Err(error) => self.give_back(error, tell).await,
+            Ok(Completed { bytes, usage }) => {
+                let mut reply = Reply::bytes(status, "application/json", bytes);
+                reply.set_all(headers);
+                let _ = tell.send(Head { outcome: Ok(reply), standing: None });
+                self.settle(usage).await;
+            }
+        }
+    }
+
+    async fn stream(
+        &self,
+        answer: Answer,
+        abort: AbortController,
+        mut left: HangUp,
+        tell: oneshot::Sender<Head>,
+    ) {
+        let Ok(pipe) = Pipe::new() else {
+            return self.give_back(upstream::garbage(), tell).await;
+        };
+        let mut reply = Reply::stream(answer.status, pipe.readable());
+        reply.set_all(answer.headers);
+        reply.set("content-type", "text/event-stream; charset=utf-8");
+        reply.set("cache-control", "no-cache, no-store, no-transform");
+        let mut end = match tell.send(Head { outcome: Ok(reply), standing: None }) {
+            Ok(()) => None,
+            Err(_) => Some(StreamEnd::CallerLeft),
+        };
+
+        let mut meter = self.meter();
+        let mut checkpoint = Checkpoint::begin(clock::now(&self.settings), meter.metered());
+        let mut chunks = answer.body;
+        let mut out = Vec::new();
+        let mut cut = false;
+        while end.is_none() && !cut {
+            let next = Box::pin(within(self.settings.upstream_timeout, chunks.next()));
+            let chunk = match select(next, &mut left).await {
+                Either::Right(_) => Err(StreamEnd::CallerLeft),
+                Either::Left((Ok(Some(Ok(chunk))), _)) => Ok(chunk),
+                Either::Left((Ok(None), _)) => Err(StreamEnd::Complete),
+                Either::Left((Ok(Some(Err(Broken))), _)) => Err(StreamEnd::UpstreamBroke),
+                Either::Left((Err(_), _)) => Err(StreamEnd::TimedOut),
+            };
+            match chunk {
+                Ok(chunk) => cut = meter.feed(&chunk, &mut out) == Feed::Cut,
+                Err(how) => end = Some(how),
+            }
+            if end.is_none() {
+                end = pipe.write(&mut out, &mut left).await.err();
+            }
+            if let Some(used) = checkpoint.due(clock::now(&self.settings), meter.metered()) {
+                self.checkpoint(used);
+            }
+        }
+        if cut || end.is_some_and(|e| e != StreamEnd::Complete) {
+            abort.abort();
+        }
+        let settled = meter.finish(end.unwrap_or(StreamEnd::Complete), &mut out);
+        self.settle(settled.usage).await;
+        if pipe.write(&mut out, &mut left).await.is_ok() {
+            pipe.close().await;
+        }
+    }
+
+    fn meter(&self) -> StreamMeter {
+        let Dispatch { request, pass, .. } = &self.dispatch;
+        StreamMeter::new(
+            request.dialect(),
+            MeterPolicy {
+                hide_usage: !request.wants_usage(),
+                prompt_estimate: request.prompt_tokens(),
+                token_budget: pass.budget,
+            },
+        )
+    }
+
+    /// A reading of the meter on the way, sent without waiting: the settlement follows anyway.
+    fn checkpoint(&self, metered: u64) {
+        let prompt = self.dispatch.request.prompt_tokens().min(metered);
+        let account = self.account.clone();
+        worker::wasm_bindgen_futures::spawn_local(async move {
+            account.checkpoint(prompt, metered - prompt).await;
+        });
+    }
+
+    /// What a call has used whose caller left before any of the answer was seen.
+    fn prompt_only(&self) -> Usage {
+        Usage {
+            prompt: self.dispatch.request.prompt_tokens(),
+            completion: 0,
+            estimated: true,
+        }
+    }
+
+    async fn settle(&self, usage: Usage) {
+        let outcome = Outcome::Used {
+            prompt: usage.prompt,
+            completion: usage.completion,
+            estimated: usage.estimated,
+        };
+        self.account.settle(outcome).await;
+    }
+}
+
+/// The caller's account, as far as one dispatched call needs it.
+#[derive(Clone)]
+pub struct AccountLink {
+    env: Env,
+    user: String,
+    asker: Asker,
+    operation: Option<OperationId>,
+}
+
+/// How often a settlement is tried before the lease has to end the reservation.
+const SETTLE_TRIES: u64 = 4;
+
+impl AccountLink {
+    /// What `session`'s account knows of a call that passed.
+    pub fn of(session: &Session, pass: &Pass) -> Self {
+        Self {
+            env: session.call.env.clone(),
+            user: session.caller.user_id.clone(),
+            asker: session.asker(),
+            operation: pass.operation.clone(),
+        }
+    }
+
+    /// Says how the call ended, trying again while the account is out of reach.
+    pub async fn settle(&self, outcome: Outcome) -> Option<Snapshot> {
+        let Some(operation) = &self.operation else {
+            open::book(&self.env, &self.user, &outcome);
+            return None;
+        };
+        for attempt in 0..SETTLE_TRIES {
+            let ask = Ask::Settle { operation: operation.clone(), outcome };
+            match client::ask(&self.env, &self.user, self.asker.clone(), ask).await {
+                Ok(wire::Answer::Stands(standing)) => return Some(standing),
+                Ok(_) => return None,
+                Err(_) => pause(Span(200 << attempt)).await,
+            }
+        }
+        None
+    }
+
+    /// Says what the call has used so far, and that it is still under way.
+    pub async fn checkpoint(&self, prompt: u64, completion: u64) {
+        let Some(operation) = self.operation.clone() else {
+            return;
+        };
+        let ask = Ask::Checkpoint { operation, prompt, completion, lease: STREAM_LEASE };
+        // The next checkpoint or the settlement carries the same totals again.
+        let _ = client::ask(&self.env, &self.user, self.asker.clone(), ask).await;
+    }
+}
+
+/// How long a stream's reservation lasts after its last checkpoint.
+const STREAM_LEASE: Span = Span::seconds(180);
+
+async fn pause(span: Span) {
+    worker::Delay::from(std::time::Duration::from_millis(span.0)).await;
+}
+
+/// When a stream's reading is next worth a message (rule: every 2 s or 500 tokens).
+struct Checkpoint {
+    at: Millis,
+    metered: u64,
+}
+
+impl Checkpoint {
+    const EVERY: Span = Span::seconds(2);
+    const TOKENS: u64 = 500;
+
+    const fn begin(at: Millis, metered: u64) -> Self {
+        Self { at, metered }
+    }
+
+    fn due(&mut self, now: Millis, metered: u64) -> Option<u64> {
+        let more = metered.saturating_sub(self.metered);
+        let due = more >= Self::TOKENS || (more > 0 && now.since(self.at) >= Self::EVERY);
+        due.then(|| {
+            *self = Self::begin(now, metered);
+            metered
+        })
+    }
+}
+
+fn is_event_stream(answer: &Answer) -> bool {
+    let kind = answer.headers.iter().find(|(name, _)| name == "content-type");
+    kind.is_some_and(|(_, value)| value.starts_with("text/event-stream"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_checkpoint_is_due_by_time_or_by_tokens() {
+        let mut checkpoint = Checkpoint::begin(Millis(0), 10);
+        assert_eq!(checkpoint.due(Millis(5_000), 10), None);
+        assert_eq!(checkpoint.due(Millis(100), 509), None);
+        assert_eq!(checkpoint.due(Millis(100), 510), Some(510));
+        assert_eq!(checkpoint.due(Millis(2_099), 511), None);
+        assert_eq!(checkpoint.due(Millis(2_100), 511), Some(511));
+    }
+}

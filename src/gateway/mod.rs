@@ -1,0 +1,58 @@
+//! The work: from an authenticated call to the provider's answer. One admission stands in front of the
+//! only upstream client.
+
+mod complete;
+mod conduct;
+pub mod decision;
+pub mod desk;
+mod dialect;
+mod estimate;
+mod hangup;
+mod headers;
+mod llm;
+mod meter;
+mod mock;
+mod mock_upstream;
+pub mod models;
+mod own_keys;
+pub mod protected;
+mod request;
+mod reservation_id;
+mod session;
+mod sse;
+mod stream;
+mod upstream;
+mod usage;
+
+pub use dialect::Dialect;
+pub use complete::{Completed, Dispatch};
+pub use llm::{llm, simple_query, work};
+pub use request::LlmRequest;
+pub use own_keys::own_keys;
+pub use session::{Pass, Session, rejected};
+pub use upstream::timed_out;
+
+use protected::Place;
+
+use crate::http::ApiError;
+use crate::http::router::{Call, Handled};
+
+/// A path that is none of the gateway's own: a protected route's, or nobody's.
+pub async fn unknown(call: Call) -> Handled {
+    match protected::find(&call).await? {
+        Place::Route(route, path) => protected::serve(call, route, path).await,
+        Place::Nowhere => nowhere(call, ApiError::no_route()).await,
+        Place::Ambiguous(why) => {
+            nowhere(call, ApiError::invalid(format!("The path {why}."))).await
+        }
+    }
+}
+
+/// A path nobody serves: a stranger learns nothing, a caller's short limits count it.
+async fn nowhere(call: Call, error: ApiError) -> Handled {
+    let Ok(mut session) = Session::open(call).await else {
+        return Err(ApiError::no_route());
+    };
+    let answer = session.input_error(None, error).await;
+    Ok(session.close(Err(answer)))
+}

@@ -1,0 +1,174 @@
+//! Model names: resolved once, so that what was checked is what is sent (design rule 11).
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use serde_json::{Value, json};
+use worker::Env;
+
+use super::session::Session;
+use super::upstream::{self, Upstream};
+use crate::http::router::{Call, Handled};
+use crate::http::{ApiError, Reply};
+use crate::ledger::{self, models::ModelRow};
+use crate::limits::{Millis, ModelPattern, Span};
+use crate::settings::Settings;
+
+/// How long an isolate believes the rows it read.
+const STALE: Span = Span::seconds(5);
+/// What the built-in mock model calls itself.
+const MOCK_SMALL: &str = "mock-small";
+const MOCK_LARGE: &str = "mock-large";
+/// The endpoint name of the model list.
+const ENDPOINT: &str = "models";
+
+/// Where a model's calls go.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// The model's own name, aliases resolved: this one is checked against the plan.
+    pub model: String,
+    /// What the provider calls it.
+    pub upstream_model: String,
+    /// The provider.
+    pub upstream: Upstream,
+}
+
+type Rows = Rc<Vec<ModelRow>>;
+
+thread_local! {
+    static CACHE: RefCell<(Millis, Option<Rows>)> = const { RefCell::new((Millis(0), None)) };
+}
+
+/// The one target behind a name.
+pub async fn resolve(call: &Call, name: &str) -> Result<Target, ApiError> {
+    find(&call.env, &call.settings, call.now, name).await
+}
+
+/// The one target behind a name, for work that no call waits for.
+pub async fn find(
+    env: &Env,
+    settings: &Settings,
+    now: Millis,
+    name: &str,
+) -> Result<Target, ApiError> {
+    let rows = rows(env, now).await?;
+    match rows.iter().find(|row| row.is_called(name)) {
+        Some(row) => Ok(Target {
+            model: row.model.clone(),
+            upstream_model: row.upstream_model.clone().unwrap_or_else(|| row.model.clone()),
+            upstream: upstream::of_row(env, settings, row)?,
+        }),
+        None => Ok(Target {
+            model: name.to_owned(),
+            upstream_model: name.to_owned(),
+            upstream: upstream::default(settings),
+        }),
+    }
+}
+
+/// The model of a simple query that names none.
+pub async fn default_model(call: &Call) -> String {
+    let rows = rows(&call.env, call.now).await.unwrap_or_default();
+    let first = rows.first().map(|row| row.model.clone());
+    first.unwrap_or_else(|| MOCK_SMALL.to_owned())
+}
+
+/// `GET /v1/models`.
+pub async fn list(call: Call) -> Handled {
+    let mut session = Session::open(call).await?;
+    let outcome = usable(&mut session).await.map(|models| {
+        let data: Vec<_> = models.iter().map(|m| object(m)).collect();
+        Reply::json(
+            200,
+            &json!({
+                "object": "list",
+                "data": data,
+                "has_more": false,
+                "first_id": models.first(),
+                "last_id": models.last(),
+            }),
+        )
+    });
+    Ok(session.close(outcome))
+}
+
+/// `GET /v1/models/{id}`.
+pub async fn one(call: Call, id: &str) -> Handled {
+    let mut session = Session::open(call).await?;
+    let outcome = usable(&mut session).await.and_then(|models| {
+        let found = models.iter().find(|m| *m == id);
+        let model = found.ok_or_else(|| ApiError::NotFound {
+            message: "There is no such model, or your plan does not allow it.".to_owned(),
+            code: "model_not_found",
+        })?;
+        Ok(Reply::json(200, &object(model)))
+    });
+    Ok(session.close(outcome))
+}
+
+/// Makes this isolate read the rows again at the next call.
+pub fn forget() {
+    CACHE.with_borrow_mut(|(read_after, _)| *read_after = Millis(0));
+}
+
+async fn usable(session: &mut Session) -> Result<Vec<String>, ApiError> {
+    if session.call.request.method() != worker::Method::Get {
+        let error = ApiError::MethodNotAllowed(session.call.request.method().to_string());
+        return Err(session.input_error(Some(ENDPOINT), error).await);
+    }
+    session.arrive(Some(ENDPOINT)).await?;
+    let allowed = session.standing.as_ref().and_then(|s| s.allowed_models.clone());
+    known(&session.call, allowed.as_deref()).await
+}
+
+/// Every model there is a name for, as far as the plan allows it.
+async fn known(
+    call: &Call,
+    allowed: Option<&[ModelPattern]>,
+) -> Result<Vec<String>, ApiError> {
+    let rows = rows(&call.env, call.now).await?;
+    let mut names: Vec<String> = rows.iter().map(|row| row.model.clone()).collect();
+    if call.settings.upstream_base_url.is_none() {
+        names.extend([MOCK_SMALL, MOCK_LARGE].map(str::to_owned));
+    }
+    let exact = allowed.unwrap_or_default().iter().filter(|p| !p.0.ends_with('*'));
+    names.extend(exact.map(|p| p.0.clone()));
+    names.sort();
+    names.dedup();
+    names.retain(|name| allowed.is_none_or(|patterns| patterns.iter().any(|p| p.matches(name))));
+    Ok(names)
+}
+
+/// A body that both SDK families read.
+fn object(model: &str) -> Value {
+    json!({
+        "id": model,
+        "object": "model",
+        "created": 1_767_225_600,
+        "owned_by": "sluice",
+        "type": "model",
+        "display_name": model,
+        "created_at": "2026-01-01T00:00:00Z",
+    })
+}
+
+/// The rows, seconds old; while the ledger is out, the last known ones. An isolate that has never read
+/// them can't tell an alias from a name and says so.
+async fn rows(env: &Env, now: Millis) -> Result<Rows, ApiError> {
+    let cached = CACHE.with_borrow(|(read_after, rows)| {
+        let ahead = read_after.since(now);
+        let fresh = ahead > Span::ZERO && ahead <= STALE;
+        rows.clone().filter(|_| fresh)
+    });
+    if let Some(rows) = cached {
+        return Ok(rows);
+    }
+    let read = ledger::models::all(env).await.ok().map(Rc::new);
+    CACHE.with_borrow_mut(|(read_after, rows)| {
+        *read_after = now.plus(STALE);
+        if read.is_some() {
+            rows.clone_from(&read);
+        }
+        rows.clone().ok_or(ApiError::Unavailable("models"))
+    })
+}

@@ -1,0 +1,301 @@
+use crate::account::client::{self, OutOfReach};
+use crate::account::open;
+use crate::account::wire::{Answer, Ask, Asker, Snapshot};
+use crate::auth::{self, Caller};
+use crate::http::limit_headers::{Meters, Refused};
+use crate::http::router::Call;
+use crate::http::{ApiError, Reply, Shape, ids};
+use crate::limits::{
+    self, Admission, Cause, Lane, OperationId, PolicyName, Rejection, Span, Verdict, Work,
+};
+
+/// One authenticated call of the data plane: who calls, and what its answer will say of limits.
+pub struct Session {
+    /// The call.
+    pub call: Call,
+    /// Who calls.
+    pub caller: Caller,
+    /// How the user stands, once their account was asked.
+    pub standing: Option<Snapshot>,
+    meters: Option<Meters>,
+    decision: &'static str,
+    shadow: Vec<PolicyName>,
+}
+
+/// A call that may be dispatched.
+pub struct Pass {
+    /// What to settle or release; `None` while the account store is out.
+    pub operation: Option<OperationId>,
+    /// The completion bound to send upstream, per choice.
+    pub max_tokens: Option<u64>,
+    /// Tokens it may use in all; `None` is unlimited.
+    pub budget: Option<u64>,
+    /// The cheaper model it goes to instead.
+    pub degraded_to: Option<String>,
+}
+
+impl Pass {
+    /// What an admission lets a call do.
+    pub fn of(admission: Admission, standing: &Snapshot) -> Self {
+        let degraded_to = match admission.lane {
+            Lane::Main => None,
+            Lane::Degraded => standing.over_quota.degrade_model.clone(),
+        };
+        Self {
+            operation: admission.reservation,
+            max_tokens: admission.max_tokens,
+            budget: admission.reserved_tokens,
+            degraded_to,
+        }
+    }
+}
+
+/// How long a reservation outlives the time a provider has for its first byte.
+const LEASE_MARGIN: Span = Span::seconds(30);
+
+impl Session {
+    /// Authenticates a call.
+    pub async fn open(call: Call) -> Result<Self, ApiError> {
+        let caller = auth::authenticate(&call.request, &call.env, &call.settings, call.now).await?;
+        Ok(Self {
+            call,
+            caller,
+            standing: None,
+            meters: None,
+            decision: "allowed",
+            shadow: Vec::new(),
+        })
+    }
+
+    /// The call's answer, with what it says of limits.
+    pub fn close(&self, outcome: Result<Reply, ApiError>) -> Reply {
+        let shape = self.call.shape;
+        let mut reply = match &outcome {
+            Err(ApiError::Refused(refused)) => {
+                let mut reply = ApiError::Refused(refused.clone()).reply(shape, &self.call.id);
+                reply.set_all(refused.headers(self.family()));
+                reply.set("x-sluice-decision", "refused");
+                return reply;
+            }
+            Err(error) => error.reply(shape, &self.call.id),
+            Ok(_) => match outcome {
+                Ok(reply) => reply,
+                Err(error) => error.reply(shape, &self.call.id),
+            },
+        };
+        if let Some(meters) = &self.meters {
+            reply.set_all(meters.headers(self.family()));
+            reply.set("x-sluice-decision", self.decision);
+        }
+        if !self.shadow.is_empty() {
+            let names: Vec<_> = self.shadow.iter().map(ToString::to_string).collect();
+            reply.set("x-sluice-shadow", names.join(", "));
+        }
+        reply
+    }
+
+    /// Counts a call whose input is wrong against the short limits, and gives the error to answer: the
+    /// input's, unless a limit refuses.
+    pub async fn input_error(&mut self, endpoint: Option<&str>, error: ApiError) -> ApiError {
+        match self.arrive(endpoint).await {
+            Ok(()) => error,
+            Err(refused) => refused,
+        }
+    }
+
+    /// Counts a call that dispatches nothing chargeable.
+    pub async fn arrive(&mut self, endpoint: Option<&str>) -> Result<(), ApiError> {
+        let call = limits::Call {
+            operation: self.operation()?,
+            work: Work::Arrival,
+            cost: 1,
+            endpoint: endpoint.map(str::to_owned),
+            model: None,
+            degrade: None,
+            lease: Span::ZERO,
+        };
+        self.admit(call).await.map(|_| ())
+    }
+
+    /// Asks the account whether a call may be dispatched.
+    pub async fn admit(&mut self, call: limits::Call) -> Result<Pass, ApiError> {
+        let mut answer = self.ask(Ask::Admit(call.clone())).await;
+        for _ in 0..HELD_RETRIES {
+            if !answer.as_ref().is_ok_and(only_held) {
+                break;
+            }
+            worker::Delay::from(HELD_PAUSE).await;
+            answer = self.ask(Ask::Admit(call.clone())).await;
+        }
+        match answer {
+            Ok(Answer::Decided { verdict, standing }) => self.apply(verdict, standing),
+            Ok(other) => Err(self.denied(&other)),
+            Err(OutOfReach) => self.without_account(&call).await,
+        }
+    }
+
+    /// The call is done later; its answer says so.
+    pub fn queued(&mut self) {
+        self.decision = "queued";
+        self.shadow.clear();
+    }
+
+    /// Asks the account whether a call would pass; charges nothing.
+    pub async fn peek(&mut self, call: limits::Call) -> Result<Pass, ApiError> {
+        match self.ask(Ask::Peek(call)).await {
+            Ok(Answer::Decided { verdict, standing }) => self.apply(verdict, standing),
+            Ok(other) => Err(self.denied(&other)),
+            Err(OutOfReach) => Err(ApiError::Unavailable("accounts")),
+        }
+    }
+
+    /// One message to the caller's account.
+    pub async fn ask(&self, ask: Ask) -> Result<Answer, OutOfReach> {
+        client::ask(&self.call.env, &self.caller.user_id, self.asker(), ask).await
+    }
+
+    /// How the user stands; spends nothing.
+    pub async fn view(&mut self) -> Result<Snapshot, ApiError> {
+        match self.ask(Ask::View).await {
+            Ok(Answer::Stands(snapshot)) => {
+                self.stand(snapshot.clone());
+                Ok(snapshot)
+            }
+            Ok(other) => Err(self.denied(&other)),
+            Err(OutOfReach) => Err(ApiError::Unavailable("accounts")),
+        }
+    }
+
+    /// A fresh operation id.
+    pub fn operation(&self) -> Result<OperationId, ApiError> {
+        let id = ids::fresh("op").map_err(|_| ApiError::Misconfigured("no random numbers"))?;
+        Ok(OperationId(id))
+    }
+
+    /// How long a dispatched call may take without another word.
+    pub fn lease(&self) -> Span {
+        Span(self.call.settings.upstream_timeout.0.saturating_add(LEASE_MARGIN.0))
+    }
+
+    /// Takes a newer snapshot for the answer's headers.
+    pub fn stand(&mut self, snapshot: Snapshot) {
+        self.meters = Some(Meters {
+            now: snapshot.now,
+            user: self.caller.user_id.clone(),
+            policies: snapshot.policies.clone(),
+        });
+        self.standing = Some(snapshot);
+    }
+
+    /// Who asks, in messages to the account.
+    pub fn asker(&self) -> Asker {
+        Asker {
+            key_id: self.caller.key_id.clone(),
+            plan_claim: self.caller.plan_claim.clone(),
+            provision: self.caller.provision,
+        }
+    }
+
+    fn family(&self) -> Option<Shape> {
+        let path = self.call.request.path();
+        path.starts_with("/v1/").then_some(self.call.shape)
+    }
+
+    fn apply(&mut self, verdict: Verdict, standing: Snapshot) -> Result<Pass, ApiError> {
+        self.stand(standing.clone());
+        match verdict {
+            Verdict::Admitted(admission) => Ok(self.passed(admission, &standing)),
+            Verdict::Refused(refusal) => {
+                let meters = self.meters.clone();
+                let refused = meters.and_then(|m| Refused::new(m, refusal));
+                let refused = refused.ok_or(ApiError::Unavailable("accounts"))?;
+                self.decision = "refused";
+                Err(ApiError::Refused(Box::new(refused)))
+            }
+            Verdict::Rejected(rejection) => {
+                self.decision = "refused";
+                Err(rejected(&rejection))
+            }
+        }
+    }
+
+    fn passed(&mut self, admission: Admission, standing: &Snapshot) -> Pass {
+        let shadow = admission.shadow.clone();
+        let pass = Pass::of(admission, standing);
+        self.decision = match (&pass.degraded_to, shadow.is_empty()) {
+            (Some(_), _) => "degraded",
+            (None, false) => "shadow",
+            (None, true) => "allowed",
+        };
+        self.shadow = shadow;
+        pass
+    }
+
+    /// The account store is out: the plan decides (design rule 7).
+    async fn without_account(&mut self, call: &limits::Call) -> Result<Pass, ApiError> {
+        let meters = open::pass(&self.call, &self.caller, call).await?;
+        self.decision = "open";
+        self.meters = Some(meters);
+        let max_tokens = match call.work {
+            Work::Dispatch(tokens) => tokens.max_tokens,
+            Work::Arrival => None,
+        };
+        Ok(Pass {
+            operation: None,
+            max_tokens,
+            budget: None,
+            degraded_to: None,
+        })
+    }
+
+    /// What an account's answer means that decides nothing.
+    pub fn denied(&self, answer: &Answer) -> ApiError {
+        match answer {
+            Answer::KeyRevoked => {
+                if let Some(key_id) = &self.caller.key_id {
+                    auth::forget(key_id);
+                }
+                ApiError::BadCredential("revoked")
+            }
+            Answer::NoSuchUser => ApiError::BadCredential("unknown user"),
+            Answer::NoSuchPlan => ApiError::Unavailable("plans"),
+            _ => ApiError::Unavailable("accounts"),
+        }
+    }
+}
+
+/// Settling runs after the answer, so a caller's next call may arrive before it: one who calls strictly
+/// one after the other must not be refused for what their own last call still holds.
+const HELD_RETRIES: usize = 3;
+const HELD_PAUSE: std::time::Duration = std::time::Duration::from_millis(60);
+
+fn only_held(answer: &Answer) -> bool {
+    let Answer::Decided { verdict: Verdict::Refused(refusal), .. } = answer else {
+        return false;
+    };
+    refusal.violations.iter().all(|v| v.cause == Cause::Held)
+}
+
+/// Why a call can never pass as it is, for its caller.
+pub fn rejected(rejection: &Rejection) -> ApiError {
+    match rejection {
+        Rejection::Blocked => ApiError::Forbidden {
+            message: "This user is blocked.".to_owned(),
+            code: "user_blocked",
+        },
+        Rejection::ModelNotAllowed => ApiError::Forbidden {
+            message: "Your plan does not allow this model.".to_owned(),
+            code: "model_not_allowed",
+        },
+        Rejection::MaxTokens { cap } => ApiError::Invalid {
+            message: format!("Your plan allows {cap} tokens a request."),
+            param: Some("max_tokens".to_owned()),
+            code: "max_tokens_exceeded",
+        },
+        Rejection::ExceedsQuota { policy, limit, cost } => ApiError::Invalid {
+            message: format!("This request costs {cost}, more than `{policy}` ever allows ({limit})."),
+            param: None,
+            code: "request_exceeds_quota",
+        },
+    }
+}

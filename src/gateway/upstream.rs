@@ -1,0 +1,293 @@
+//! The only client of providers. Caller credentials never go up, a provider's limit headers and cookies
+//! never come down, no redirect is followed, and its failures are told in our words.
+
+use futures::StreamExt;
+use futures::stream::LocalBoxStream;
+use worker::wasm_bindgen::JsValue;
+use worker::{
+    AbortController, Env, Fetch, Headers, Method, Request, RequestInit, RequestRedirect, Response,
+};
+
+use super::headers;
+use super::Dialect;
+use crate::budget::within;
+use crate::http::ApiError;
+use crate::http::body::MAX_JSON;
+use crate::http::error::RETRY_SOON;
+use crate::ledger::models::{ModelRow, UpstreamKind};
+use crate::limits::Span;
+use crate::settings::{Secret, Settings};
+
+/// Largest answer that is not a stream.
+const MAX_ANSWER: usize = 16 << 20;
+
+/// A provider.
+#[derive(Clone, Debug)]
+pub enum Upstream {
+    /// A server that speaks the dialect it is asked in.
+    Http {
+        /// Its address, without a trailing slash.
+        base_url: String,
+        /// How it wants its key.
+        auth: Auth,
+    },
+    /// The built-in mock model.
+    Mock,
+}
+
+/// How a provider wants its key.
+#[derive(Clone, Debug)]
+pub enum Auth {
+    /// It wants none.
+    None,
+    /// `Authorization: Bearer`.
+    Bearer(Secret),
+    /// `x-api-key`, as Anthropic does.
+    ApiKey(Secret),
+}
+
+/// What came back: a good answer's head and its bytes as they arrive.
+pub struct Answer {
+    /// Always a success.
+    pub status: u16,
+    /// Headers that may come down.
+    pub headers: Vec<(String, String)>,
+    /// The bytes.
+    pub body: Chunks,
+}
+
+/// What is sent, and where to.
+pub struct Sending<'a> {
+    /// The provider's address.
+    pub base_url: &'a str,
+    /// How it wants its key.
+    pub auth: &'a Auth,
+    /// Which API.
+    pub dialect: Dialect,
+    /// What the caller sent; most of it stays here.
+    pub caller_headers: &'a [(String, String)],
+    /// The body, re-serialised.
+    pub body: &'a [u8],
+    /// The model's own name, for errors.
+    pub model: &'a str,
+}
+
+/// Bytes as they arrive; an error is a broken connection.
+pub type Chunks = LocalBoxStream<'static, Result<Vec<u8>, Broken>>;
+
+/// The connection to the provider broke.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Broken;
+
+/// The provider of models without a row.
+pub fn default(settings: &Settings) -> Upstream {
+    match &settings.upstream_base_url {
+        Some(url) => Upstream::Http {
+            base_url: url.clone(),
+            auth: settings.upstream_api_key.clone().map_or(Auth::None, Auth::Bearer),
+        },
+        None => Upstream::Mock,
+    }
+}
+
+/// The provider a row names.
+pub fn of_row(env: &Env, settings: &Settings, row: &ModelRow) -> Result<Upstream, ApiError> {
+    let key = row.secret_name.as_deref().map(|name| secret(env, name)).transpose()?;
+    let default_base = match row.upstream {
+        UpstreamKind::Mock => return Ok(Upstream::Mock),
+        UpstreamKind::WorkersAi => {
+            return Err(ApiError::Misconfigured("Workers AI is not bound"));
+        }
+        UpstreamKind::OpenAi => settings.upstream_base_url.as_deref(),
+        UpstreamKind::Anthropic => Some("https://api.anthropic.com"),
+    };
+    let base_url = row.base_url.as_deref().or(default_base);
+    let base_url = base_url.ok_or(ApiError::Misconfigured("the model has no base_url"))?;
+    Ok(Upstream::Http {
+        base_url: base_url.trim_end_matches('/').to_owned(),
+        auth: match (row.upstream, key) {
+            (_, None) => Auth::None,
+            (UpstreamKind::Anthropic, Some(key)) => Auth::ApiKey(key),
+            (_, Some(key)) => Auth::Bearer(key),
+        },
+    })
+}
+
+fn secret(env: &Env, name: &str) -> Result<Secret, ApiError> {
+    Secret::named(env, name).ok_or(ApiError::Misconfigured("a model's secret is not set"))
+}
+
+/// Sends a body to an HTTP provider and waits for the head of its answer.
+pub async fn send(
+    sending: Sending<'_>,
+    abort: &AbortController,
+    timeout: Span,
+) -> Result<Answer, ApiError> {
+    let request = request(&sending)
+        .map_err(|_| ApiError::Misconfigured("the provider's address is not a URL"))?;
+    let signal = abort.signal();
+    let fetch = Fetch::Request(request);
+    let sent = within(timeout, fetch.send_with_signal(&signal)).await;
+    let response = sent.map_err(|_| timed_out())?.map_err(|_| unreachable())?;
+    match response.status_code() {
+        200..=299 => receive(response),
+        status => Err(translate(status, response, sending.model).await),
+    }
+}
+
+/// The whole of an answer that is not a stream.
+pub async fn collect(mut chunks: Chunks, timeout: Span) -> Result<Vec<u8>, ApiError> {
+    let mut body = Vec::new();
+    loop {
+        match within(timeout, chunks.next()).await {
+            Ok(Some(Ok(chunk))) => body.extend(chunk),
+            Ok(None) => return Ok(body),
+            Ok(Some(Err(Broken))) => return Err(unreachable()),
+            Err(_) => return Err(timed_out()),
+        }
+        if body.len() > MAX_ANSWER {
+            return Err(garbage());
+        }
+    }
+}
+
+/// The provider's answer makes no sense.
+pub fn garbage() -> ApiError {
+    upstream_error(502, "The provider's answer could not be read.", "upstream_invalid_answer", Some(1))
+}
+
+fn request(sending: &Sending<'_>) -> worker::Result<Request> {
+    let headers = Headers::new();
+    for (name, value) in headers::to_upstream(sending.caller_headers) {
+        headers.append(&name, &value)?;
+    }
+    headers.set("content-type", "application/json")?;
+    match sending.auth {
+        Auth::None => {}
+        Auth::Bearer(key) => headers.set("authorization", &format!("Bearer {}", key.reveal()))?,
+        Auth::ApiKey(key) => headers.set("x-api-key", key.reveal())?,
+    }
+    let mut init = RequestInit::new();
+    init.with_method(Method::Post)
+        .with_headers(headers)
+        .with_redirect(RequestRedirect::Manual)
+        .with_body(Some(JsValue::from(js_sys::Uint8Array::from(sending.body))));
+    Request::new_with_init(&url(sending.base_url, sending.dialect), &init)
+}
+
+/// A base URL may or may not already end in the `/v1` that the path begins with.
+fn url(base_url: &str, dialect: Dialect) -> String {
+    let base = base_url.strip_suffix("/v1").unwrap_or(base_url);
+    format!("{base}{}", dialect.path())
+}
+
+fn receive(mut response: Response) -> Result<Answer, ApiError> {
+    let received: Vec<_> = response.headers().entries().collect();
+    let status = response.status_code();
+    let body = response.stream().map_err(|_| garbage())?;
+    Ok(Answer {
+        status,
+        headers: headers::to_caller(&received),
+        body: body.map(|chunk| chunk.map_err(|_| Broken)).boxed_local(),
+    })
+}
+
+async fn translate(status: u16, mut response: Response, model: &str) -> ApiError {
+    let retry_after = retry_after(&response);
+    let body = match status {
+        400..=499 => within(Span::seconds(5), response.bytes()).await,
+        _ => Ok(Ok(Vec::new())),
+    };
+    let body = body.ok().and_then(Result::ok).unwrap_or_default();
+    failure(status, retry_after, &body, model)
+}
+
+/// A provider's refusal in our words: its 401 is our fault, not the caller's; its 429 is its own
+/// limit, not the plan's.
+pub fn failure(status: u16, retry_after: Option<u64>, body: &[u8], model: &str) -> ApiError {
+    let soon = Some(retry_after.unwrap_or(RETRY_SOON));
+    match status {
+        401 | 403 => upstream_error(
+            502,
+            "The provider does not accept the gateway's credential.",
+            "upstream_auth_failed",
+            None,
+        ),
+        404 => ApiError::NotFound {
+            message: format!("The provider does not know the model `{model}`."),
+            code: "model_not_found",
+        },
+        413 => ApiError::TooLarge { limit: MAX_JSON },
+        400 | 409 | 415 | 422 => refused_input(body),
+        429 | 503 | 529 => upstream_error(
+            503,
+            "The provider is overloaded. Please try again soon.",
+            "upstream_overloaded",
+            soon,
+        ),
+        408 | 504 => timed_out(),
+        300..=399 => upstream_error(
+            502,
+            "The provider answered with a redirect, which is not followed.",
+            "upstream_redirect",
+            None,
+        ),
+        _ => upstream_error(502, "The provider failed.", "upstream_error", soon),
+    }
+}
+
+/// What the provider says of wrong input is worth passing on: it names the caller's own fields.
+fn refused_input(body: &[u8]) -> ApiError {
+    let json: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
+    let message = json.pointer("/error/message").and_then(|m| m.as_str());
+    let param = json.pointer("/error/param").and_then(|p| p.as_str());
+    let message = message.unwrap_or("The provider refused the request.");
+    ApiError::Invalid {
+        message: message.chars().take(1_000).collect(),
+        param: param.map(str::to_owned),
+        code: "upstream_rejected",
+    }
+}
+
+/// The provider's wait as far as an SDK's caller would bear it.
+fn retry_after(response: &Response) -> Option<u64> {
+    let header = response.headers().get("retry-after").ok().flatten();
+    let seconds = header?.trim().parse::<u64>().ok()?;
+    Some(seconds.clamp(1, 30))
+}
+
+fn unreachable() -> ApiError {
+    upstream_error(502, "The provider is out of reach.", "upstream_unreachable", Some(2))
+}
+
+/// The provider took too long.
+pub fn timed_out() -> ApiError {
+    upstream_error(504, "The provider took too long.", "upstream_timeout", Some(2))
+}
+
+fn upstream_error(
+    status: u16,
+    message: &str,
+    code: &'static str,
+    retry_after: Option<u64>,
+) -> ApiError {
+    ApiError::Upstream {
+        status,
+        message: message.to_owned(),
+        code,
+        retry_after,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_base_url_with_or_without_v1_is_the_same() {
+        let expected = "https://api.example/v1/chat/completions";
+        for base in ["https://api.example", "https://api.example/v1"] {
+            assert_eq!(url(base, Dialect::ChatCompletions), expected);
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! Everything between the wire and the product: errors, headers, ids, CORS, bounded bodies.
+
+pub mod body;
+pub mod cors;
+pub mod error;
+pub mod ids;
+pub mod limit_headers;
+pub mod page;
+pub mod path;
+pub mod reply;
+pub mod router;
+pub mod targets;
+
+pub use error::{ApiError, Shape};
+pub use reply::Reply;

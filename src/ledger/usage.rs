@@ -1,0 +1,243 @@
+//! `user_quotas` and `daily_usage`: what accounts publish. Totals are absolute and carry a sequence
+//! number, so a repeated or late write can never count twice.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use worker::Env;
+
+use super::{Db, LedgerError};
+
+/// Where a user's counters stand, as their account publishes it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Quotas {
+    /// The plan in force.
+    pub plan_id: String,
+    /// Calls a day in force.
+    pub daily_limit: Option<u64>,
+    /// Calls of the current day.
+    pub used_today: u64,
+    /// When the day began, Unix milliseconds.
+    pub day_since_ms: u64,
+    /// When it ends, RFC 3339.
+    pub reset_at: String,
+    /// Tokens a month in force.
+    pub monthly_token_limit: Option<u64>,
+    /// Tokens of the current month.
+    pub tokens_used_this_month: u64,
+    /// When the month began, Unix milliseconds.
+    pub month_since_ms: u64,
+    /// When it ends, RFC 3339.
+    pub month_reset_at: String,
+    /// Grows with every publication.
+    pub seq: u64,
+}
+
+/// What a user did on one day, as their account publishes it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Day {
+    /// Local date.
+    pub date: String,
+    /// Calls dispatched.
+    pub calls: u64,
+    /// Calls refused.
+    pub rejected: u64,
+    /// Calls degraded.
+    pub degraded: u64,
+    /// Calls that became jobs.
+    pub queued: u64,
+    /// Calls that passed while the account store was out.
+    pub failed_open: u64,
+    /// Prompt tokens.
+    pub prompt_tokens: u64,
+    /// Completion tokens.
+    pub completion_tokens: u64,
+    /// Calls whose tokens are an estimate.
+    pub estimated_calls: u64,
+    /// Refusals by policy.
+    pub refused_by: BTreeMap<String, u64>,
+    /// Grows with every publication.
+    pub seq: u64,
+}
+
+/// One day of `GET /api/usage`.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct DayRow {
+    date: String,
+    calls: u64,
+    rejected: u64,
+    prompt_tokens: u64,
+    completion_tokens: u64,
+    total_tokens: u64,
+}
+
+/// What the ledger knows of a user's counters: where an account with empty storage starts.
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+pub struct Start {
+    /// Calls of the day that was current when this was published.
+    pub used_today: u64,
+    /// When that day began.
+    pub day_since_ms: u64,
+    /// Tokens of the month that was current.
+    pub tokens_used_this_month: u64,
+    /// When that month began.
+    pub month_since_ms: u64,
+    /// The sequence number of the publication.
+    pub seq: u64,
+}
+
+#[derive(Deserialize)]
+struct StoredDay {
+    date: String,
+    calls: u64,
+    rejected: u64,
+    degraded: u64,
+    queued: u64,
+    failed_open: u64,
+    prompt_tokens: u64,
+    completion_tokens: u64,
+    estimated_calls: u64,
+    refused_by: String,
+    seq: u64,
+}
+
+/// Publishes totals as one transaction. What is already newer stays.
+pub async fn publish(
+    env: &Env,
+    user_id: &str,
+    quotas: &Quotas,
+    days: &[Day],
+    now: &str,
+) -> Result<(), LedgerError> {
+    let db = Db::background(env)?;
+    let mut statements = vec![db.statement(
+        "INSERT INTO user_quotas (user_id, plan, daily_limit, used_today, reset_at, \
+           monthly_token_limit, tokens_used_this_month, month_reset_at, day_since_ms, \
+           month_since_ms, seq, updated_at) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12) \
+         ON CONFLICT (user_id) DO UPDATE SET plan = excluded.plan, \
+           daily_limit = excluded.daily_limit, used_today = excluded.used_today, \
+           reset_at = excluded.reset_at, monthly_token_limit = excluded.monthly_token_limit, \
+           tokens_used_this_month = excluded.tokens_used_this_month, \
+           month_reset_at = excluded.month_reset_at, day_since_ms = excluded.day_since_ms, \
+           month_since_ms = excluded.month_since_ms, seq = excluded.seq, \
+           updated_at = excluded.updated_at \
+         WHERE excluded.seq > user_quotas.seq",
+        &[
+            user_id.into(),
+            (&quotas.plan_id).into(),
+            quotas.daily_limit.into(),
+            quotas.used_today.into(),
+            (&quotas.reset_at).into(),
+            quotas.monthly_token_limit.into(),
+            quotas.tokens_used_this_month.into(),
+            (&quotas.month_reset_at).into(),
+            quotas.day_since_ms.into(),
+            quotas.month_since_ms.into(),
+            quotas.seq.into(),
+            now.into(),
+        ],
+    )?];
+    for day in days {
+        statements.push(day_statement(&db, user_id, &quotas.plan_id, day)?);
+    }
+    db.batch(statements).await.map(|_| ())
+}
+
+fn day_statement(
+    db: &Db,
+    user_id: &str,
+    plan_id: &str,
+    day: &Day,
+) -> Result<worker::D1PreparedStatement, LedgerError> {
+    db.statement(
+        "INSERT INTO daily_usage (user_id, date, plan_id, calls, rejected, degraded, queued, \
+           failed_open, prompt_tokens, completion_tokens, estimated_calls, refused_by, seq) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13) \
+         ON CONFLICT (user_id, date) DO UPDATE SET plan_id = excluded.plan_id, \
+           calls = excluded.calls, rejected = excluded.rejected, degraded = excluded.degraded, \
+           queued = excluded.queued, failed_open = excluded.failed_open, \
+           prompt_tokens = excluded.prompt_tokens, \
+           completion_tokens = excluded.completion_tokens, \
+           estimated_calls = excluded.estimated_calls, refused_by = excluded.refused_by, \
+           seq = excluded.seq \
+         WHERE excluded.seq > daily_usage.seq",
+        &[
+            user_id.into(),
+            (&day.date).into(),
+            plan_id.into(),
+            day.calls.into(),
+            day.rejected.into(),
+            day.degraded.into(),
+            day.queued.into(),
+            day.failed_open.into(),
+            day.prompt_tokens.into(),
+            day.completion_tokens.into(),
+            day.estimated_calls.into(),
+            (&json!(day.refused_by).to_string()).into(),
+            day.seq.into(),
+        ],
+    )
+}
+
+/// Where a user's counters stood when they were last published, with the days since `from_date`.
+pub async fn start(
+    env: &Env,
+    user_id: &str,
+    from_date: &str,
+) -> Result<(Option<Start>, Vec<Day>), LedgerError> {
+    let db = Db::of(env)?;
+    let sql = "SELECT used_today, day_since_ms, tokens_used_this_month, month_since_ms, seq \
+               FROM user_quotas WHERE user_id = ?1";
+    let start = db.first::<Start>(sql, &[user_id.into()]).await?;
+    let sql = "SELECT date, calls, rejected, degraded, queued, failed_open, prompt_tokens, \
+                 completion_tokens, estimated_calls, refused_by, seq \
+               FROM daily_usage WHERE user_id = ?1 AND date >= ?2 ORDER BY date";
+    let days = db
+        .all::<StoredDay>(sql, &[user_id.into(), from_date.into()])
+        .await?;
+    Ok((start, days.into_iter().map(StoredDay::day).collect()))
+}
+
+/// Whether a user of this id has ever called, also one who was deleted since.
+pub async fn has_called(env: &Env, user_id: &str) -> Result<bool, LedgerError> {
+    #[derive(Deserialize)]
+    struct Found {}
+    let sql = "SELECT 1 AS found FROM user_quotas WHERE user_id = ?1";
+    let found = Db::of(env)?.first::<Found>(sql, &[user_id.into()]).await?;
+    Ok(found.is_some())
+}
+
+/// A user's days from `from` to `to`, both included.
+pub async fn days(
+    env: &Env,
+    user_id: &str,
+    from: &str,
+    to: &str,
+) -> Result<Vec<DayRow>, LedgerError> {
+    let sql = "SELECT date, calls, rejected, prompt_tokens, completion_tokens, \
+                 prompt_tokens + completion_tokens AS total_tokens \
+               FROM daily_usage WHERE user_id = ?1 AND date BETWEEN ?2 AND ?3 ORDER BY date";
+    let binds = [user_id.into(), from.into(), to.into()];
+    Db::of(env)?.all(sql, &binds).await
+}
+
+impl StoredDay {
+    /// Refusals by policy are only statistics: a row that can't be read counts as none.
+    fn day(self) -> Day {
+        Day {
+            date: self.date,
+            calls: self.calls,
+            rejected: self.rejected,
+            degraded: self.degraded,
+            queued: self.queued,
+            failed_open: self.failed_open,
+            prompt_tokens: self.prompt_tokens,
+            completion_tokens: self.completion_tokens,
+            estimated_calls: self.estimated_calls,
+            refused_by: serde_json::from_str(&self.refused_by).unwrap_or_default(),
+            seq: self.seq,
+        }
+    }
+}

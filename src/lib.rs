@@ -1,0 +1,41 @@
+//! Sluice stands in front of LLM and HTTP APIs and holds every user to their plan.
+//!
+//! This file has the doors: calls, queue messages, the clock's tick. Follow `http::router` for the way
+//! of a call; the law itself is [`limits`].
+
+mod account;
+mod admin;
+mod auth;
+mod budget;
+mod clock;
+mod gateway;
+mod http;
+mod jobs;
+mod json;
+mod ledger;
+pub mod limits;
+mod notify;
+mod overflow;
+mod plans;
+mod queues;
+mod settings;
+
+use worker::{Context, Env, MessageBatch, Request, Response, ScheduleContext, ScheduledEvent, event};
+
+#[event(fetch)]
+async fn fetch(request: Request, env: Env, context: Context) -> worker::Result<Response> {
+    http::router::serve(request, env, context).await
+}
+
+#[event(queue)]
+async fn queue(batch: MessageBatch<String>, env: Env, _context: Context) -> worker::Result<()> {
+    queues::receive(batch, env).await;
+    Ok(())
+}
+
+#[event(scheduled)]
+async fn scheduled(_event: ScheduledEvent, env: Env, _context: ScheduleContext) {
+    let now = clock::now(&settings::Settings::of(&env));
+    jobs::upkeep::tick(&env, now).await;
+    notify::upkeep::tick(&env, now).await;
+}

@@ -1,0 +1,352 @@
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::bucket::Bucket;
+use super::decide::minute;
+use super::quota::{Crossing, Quota};
+use super::reservation::{Metered, OperationKey, Outcome, Reservation, Reservations, SettleResult};
+use super::totals::{DayBook, Totals};
+use super::window::WindowLog;
+use super::{
+    EndpointLimit, Limits, LocalDate, Millis, OperationId, Period, PolicyName, ResetMode, Span,
+    billing_month, calendar_day,
+};
+
+/// Most crossings that wait to be taken.
+const MOST_CROSSINGS: usize = 16;
+
+/// Everything one user has used, and the judge of what they still may.
+///
+/// Time only matters when the account is touched: whatever ended since the last touch (days, months,
+/// leases, calls in a window) is dealt with then, as of its own time.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+pub struct Account {
+    pub(super) daily: Quota,
+    pub(super) degraded: Quota,
+    pub(super) monthly: Quota,
+    pub(super) rate: Bucket,
+    pub(super) tokens_per_minute: Bucket,
+    pub(super) reservations: Reservations,
+    pub(super) window: WindowLog,
+    pub(super) endpoints: BTreeMap<String, WindowLog>,
+    pub(super) days: DayBook,
+    /// Thresholds worth a notification, as last seen.
+    pub(super) notify_at_permille: Vec<u32>,
+    pub(super) crossings: Vec<Crossing>,
+    /// Pages of windows that are no more.
+    #[serde(skip)]
+    pub(super) orphans: Vec<(PolicyName, u64)>,
+}
+
+/// Where the quotas of an account stand, for the ledger.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct QuotaSnapshot {
+    /// Grows with every change.
+    pub seq: u64,
+    /// Calls of the current day, by the plan's rule.
+    pub daily_used: u64,
+    /// That day.
+    pub day: Period,
+    /// Tokens of the current month.
+    pub monthly_used: u64,
+    /// That month.
+    pub month: Period,
+}
+
+impl Account {
+    /// An account that has used nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// An account as the ledger knows it: the last sequence number, calls of the day and tokens of the
+    /// month that began at the given instants, and the totals of the last days.
+    pub fn restore(
+        seq: u64,
+        daily: Option<(u64, Millis)>,
+        monthly: Option<(u64, Millis)>,
+        days: impl IntoIterator<Item = Totals>,
+    ) -> Self {
+        let known = |(used, since)| Quota::known(used, since);
+        Self {
+            daily: daily.map(known).unwrap_or_default(),
+            monthly: monthly.map(known).unwrap_or_default(),
+            days: DayBook::known(seq, days),
+            ..Self::default()
+        }
+    }
+
+    /// Books what a call has used, or gives its quotas back. The truth about a call whose lease has
+    /// ended replaces what was presumed then.
+    ///
+    /// Tokens count in the month of the call, if that still runs; above the reservation, in full. `rate`,
+    /// `window` and `endpoint:*` give nothing back.
+    pub fn settle(
+        &mut self,
+        now: Millis,
+        operation: &OperationId,
+        outcome: Outcome,
+    ) -> SettleResult {
+        self.reclaim(now);
+        let released = outcome == Outcome::Released;
+        let key = OperationKey::of(operation);
+        let (reservation, booked) = match self.reservations.close(now, key, released) {
+            Ok(closed) => closed,
+            Err(result) => return result,
+        };
+        if let Some(booked) = booked {
+            self.unbook(&reservation, booked);
+        }
+        match outcome {
+            Outcome::Used {
+                prompt,
+                completion,
+                estimated,
+            } => {
+                let used = Metered { prompt, completion };
+                self.book(now, &reservation, used, booked, estimated);
+            }
+            Outcome::Released => self.release(now, &reservation, booked),
+        }
+        self.note_crossings(now);
+        SettleResult::Settled
+    }
+
+    /// Notes what a call under way has used so far and renews its lease. `false`: there is no such call,
+    /// or it is over; whoever carries it on should stop.
+    pub fn checkpoint(
+        &mut self,
+        now: Millis,
+        operation: &OperationId,
+        prompt: u64,
+        completion: u64,
+        lease: Span,
+    ) -> bool {
+        self.reclaim(now);
+        let key = OperationKey::of(operation);
+        let Some(reservation) = self.reservations.find_open(key) else {
+            return false;
+        };
+        let before = reservation.metered.unwrap_or_default();
+        reservation.metered = Some(before.max(Metered { prompt, completion }));
+        reservation.expires_at = reservation.expires_at.max(now.plus(lease));
+        reservation.lease = reservation.expires_at.since(now);
+        true
+    }
+
+    /// Ends the calls whose lease is over: what they are known to have used is booked, at least their
+    /// prompt. Whether there were any.
+    pub fn reclaim(&mut self, now: Millis) -> bool {
+        let lapsed = self.reservations.lapse(now);
+        for reservation in &lapsed {
+            self.book(now, reservation, reservation.presumed(), None, true);
+        }
+        !lapsed.is_empty()
+    }
+
+    /// When the first lease ends, for whoever sets an alarm.
+    pub fn next_lease_end(&self) -> Option<Millis> {
+        self.reservations.first_end()
+    }
+
+    fn book(
+        &mut self,
+        now: Millis,
+        reservation: &Reservation,
+        used: Metered,
+        booked: Option<Metered>,
+        estimated: bool,
+    ) {
+        self.monthly.book(reservation.month, used.total());
+        self.square_minute(now, reservation, used.total(), booked);
+        let totals = self.days.on(reservation.day);
+        totals.add_tokens(used);
+        if estimated {
+            totals.estimated_calls = totals.estimated_calls.saturating_add(1);
+        }
+    }
+
+    fn unbook(&mut self, reservation: &Reservation, booked: Metered) {
+        self.monthly.give_back(reservation.month, booked.total());
+        let totals = self.days.on(reservation.day);
+        totals.take_tokens(booked);
+        totals.estimated_calls = totals.estimated_calls.saturating_sub(1);
+    }
+
+    fn release(&mut self, now: Millis, reservation: &Reservation, booked: Option<Metered>) {
+        let quota = match reservation.grant.lane {
+            super::Lane::Main => &mut self.daily,
+            super::Lane::Degraded => &mut self.degraded,
+        };
+        quota.give_back(reservation.quota_day, reservation.cost);
+        self.square_minute(now, reservation, 0, booked);
+        let totals = self.days.on(reservation.day);
+        totals.calls = totals.calls.saturating_sub(1);
+        if reservation.grant.lane == super::Lane::Degraded {
+            totals.degraded = totals.degraded.saturating_sub(1);
+        }
+    }
+
+    /// Tokens a minute were taken before they were used: the difference is given back, or owed.
+    fn square_minute(
+        &mut self,
+        now: Millis,
+        reservation: &Reservation,
+        used: u64,
+        booked: Option<Metered>,
+    ) {
+        let Some(reserved) = reservation.per_minute else {
+            return;
+        };
+        let taken = booked.map_or(reserved, Metered::total);
+        if used > taken {
+            self.tokens_per_minute.book(now, used - taken);
+        } else {
+            self.tokens_per_minute.give_back(now, taken - used);
+        }
+    }
+
+    /// Brings everything to `now` under the limits in force.
+    pub(super) fn touch(&mut self, now: Millis, limits: &Limits) {
+        self.touch_counters(now, limits);
+        self.window.touch(now, limits.window);
+        for (name, log) in &mut self.endpoints {
+            let limit = limits.endpoints.iter().find(|e| e.name == *name);
+            log.touch(now, limit.map(|e| e.window));
+        }
+        self.drop_endpoints(&limits.endpoints);
+        self.notify_at_permille
+            .clone_from(&limits.notify_at_permille);
+        self.note_crossings(now);
+    }
+
+    pub(super) fn touch_counters(&mut self, now: Millis, limits: &Limits) {
+        self.reclaim(now);
+        let reset = limits.reset;
+        match reset.mode {
+            ResetMode::Calendar => {
+                let day = |at| calendar_day(reset.timezone, at);
+                self.daily.touch(now, limits.daily, day);
+                self.degraded.touch(now, None, day);
+            }
+            ResetMode::Rolling => {
+                self.daily.touch_rolling(now, limits.daily);
+                self.degraded.touch_rolling(now, None);
+            }
+        }
+        let month = |at| billing_month(reset.timezone, reset.billing_day, at);
+        self.monthly.touch(now, limits.monthly_tokens, month);
+        self.rate.touch(now, limits.rate);
+        self.tokens_per_minute
+            .touch(now, limits.tokens_per_minute.map(minute));
+    }
+
+    /// Endpoints that have no limit any more are forgotten with their last call.
+    fn drop_endpoints(&mut self, limited: &[EndpointLimit]) {
+        let orphans = &mut self.orphans;
+        self.endpoints.retain(|name, log| {
+            let keep = !log.is_empty() || limited.iter().any(|e| e.name == *name);
+            if !keep {
+                let policy = PolicyName::Endpoint(name.clone());
+                let (_, dropped) = log.take_changes();
+                orphans.extend(dropped.into_iter().map(|page| (policy.clone(), page)));
+            }
+            keep
+        });
+    }
+
+    /// Notes thresholds that were passed. Those of a period that is over interest nobody.
+    pub(super) fn note_crossings(&mut self, now: Millis) {
+        let quotas = [
+            (PolicyName::Daily, &mut self.daily),
+            (PolicyName::MonthlyTokens, &mut self.monthly),
+        ];
+        for (policy, quota) in quotas {
+            if quota.period(now).end > now {
+                let crossings = quota.take_crossings(&policy, &self.notify_at_permille);
+                self.crossings.extend(crossings);
+            }
+        }
+        let too_many = self.crossings.len().saturating_sub(MOST_CROSSINGS);
+        self.crossings.drain(..too_many);
+    }
+
+    /// The thresholds passed since this was last asked: each once a period. They are stored with the
+    /// account until they are taken.
+    pub fn take_crossings(&mut self) -> Vec<Crossing> {
+        std::mem::take(&mut self.crossings)
+    }
+
+    /// Where the quotas stand, as of the last touch.
+    pub fn quota_snapshot(&self, now: Millis) -> QuotaSnapshot {
+        QuotaSnapshot {
+            seq: self.days.seq(),
+            daily_used: self.daily.used(),
+            day: self.daily.period(now),
+            monthly_used: self.monthly.used(),
+            month: self.monthly.period(now),
+        }
+    }
+
+    /// The days that changed since the ledger was last told.
+    pub fn unflushed(&self) -> Vec<Totals> {
+        self.days.unflushed()
+    }
+
+    /// Whether the ledger has to be told something.
+    pub const fn has_unflushed(&self) -> bool {
+        self.days.has_unflushed()
+    }
+
+    /// The ledger knows everything up to `seq`.
+    pub fn flushed(&mut self, seq: u64) {
+        self.days.flushed(seq);
+    }
+
+    /// Counts a refusal that was decided without the account.
+    pub fn note_refused(&mut self, now: Millis, limits: &Limits, reason: &str) {
+        let date = today(now, limits);
+        self.days.refuse_elsewhere(date, reason, 1);
+    }
+
+    /// Counts that the call which a quota refused last became a job, and not a refusal.
+    pub fn note_queued(&mut self, now: Millis, limits: &Limits) {
+        self.days.queue(today(now, limits));
+    }
+
+    /// Since when nothing in it matters that the ledger doesn't know: it may be forgotten, and restored
+    /// later. `None`: not yet.
+    pub fn idle_since(&self, now: Millis) -> Option<Millis> {
+        let busy =
+            !self.reservations.is_idle() || self.has_unflushed() || !self.crossings.is_empty();
+        if busy {
+            return None;
+        }
+        let endpoints = self.endpoints.values().map(WindowLog::empty_at);
+        let ends = [
+            self.daily.pools_end_at(),
+            self.monthly.pools_end_at(),
+            self.degraded_ends_at(),
+            self.rate.full_at()?,
+            self.tokens_per_minute.full_at()?,
+            self.window.empty_at(),
+            self.reservations.forgotten_at(),
+        ];
+        let last = ends.into_iter().chain(endpoints).max()?;
+        (last <= now).then_some(last)
+    }
+
+    /// The ledger doesn't know of degraded calls.
+    fn degraded_ends_at(&self) -> Millis {
+        if self.degraded.used() == 0 {
+            return Millis(0);
+        }
+        self.degraded.ends_at()
+    }
+}
+
+/// The local date of the ledger's rows.
+pub fn today(now: Millis, limits: &Limits) -> LocalDate {
+    LocalDate::at(limits.reset.timezone, now)
+}

@@ -1,0 +1,323 @@
+use super::account::today;
+use super::decide::{DEFAULT_MAX_TOKENS, Demand, Dispatch, Ruling, endpoint_limit, need};
+use super::reservation::{Grant, OperationKey, Reservation};
+use super::{
+    Account, Admission, Call, Cause, DegradedLane, Lane, Limits, MaxTokensMode, Millis,
+    ModelPattern, PolicyName, Refusal, Rejection, Tokens, Verdict, Work,
+};
+
+impl Account {
+    /// Decides whether a call passes, and charges it if so: all limits or none.
+    ///
+    /// A call whose input no limit of the plan can ever take still counts as an arrival.
+    pub fn admit(&mut self, now: Millis, limits: &Limits, call: &Call) -> Verdict {
+        self.touch(now, limits);
+        let verdict = if limits.blocked {
+            Verdict::Rejected(Rejection::Blocked)
+        } else {
+            match call.work {
+                Work::Arrival => self.admit_arrival(now, limits, call),
+                Work::Dispatch(tokens) => self.admit_dispatch(now, limits, call, tokens),
+            }
+        };
+        self.count_refusal(now, limits, call, &verdict);
+        self.note_crossings(now);
+        verdict
+    }
+
+    fn admit_arrival(&mut self, now: Millis, limits: &Limits, call: &Call) -> Verdict {
+        match self.decide(now, limits, arrival(call)) {
+            Ruling::Pass(_) => self.pass_arrival(now, limits, call, Vec::new()),
+            Ruling::Refuse(refusal) if limits.shadow => {
+                self.pass_arrival(now, limits, call, names(&refusal))
+            }
+            Ruling::Refuse(refusal) => Verdict::Refused(refusal),
+            Ruling::Never(rejection) => Verdict::Rejected(rejection),
+        }
+    }
+
+    fn pass_arrival(
+        &mut self,
+        now: Millis,
+        limits: &Limits,
+        call: &Call,
+        shadow: Vec<PolicyName>,
+    ) -> Verdict {
+        self.charge_short(now, limits, arrival(call));
+        Verdict::Admitted(Admission {
+            reservation: None,
+            max_tokens: None,
+            reserved_tokens: None,
+            lane: Lane::Main,
+            shadow,
+            replayed: false,
+        })
+    }
+
+    fn admit_dispatch(
+        &mut self,
+        now: Millis,
+        limits: &Limits,
+        call: &Call,
+        asked: Tokens,
+    ) -> Verdict {
+        let key = OperationKey::of(&call.operation);
+        if let Some(grant) = self.reservations.granted(key) {
+            return admitted(call, grant, Vec::new(), true);
+        }
+        let tokens = match acceptable(limits, call.model.as_deref(), asked) {
+            Ok(tokens) => tokens,
+            Err(rejection) => return self.reject(now, limits, call, rejection),
+        };
+        let main = Dispatch {
+            key,
+            lane: Lane::Main,
+            daily_limit: limits.daily,
+            tokens,
+        };
+        match self.decide(now, limits, demand(call, main)) {
+            Ruling::Pass(max) => self.pass(now, limits, call, main, max, Vec::new()),
+            Ruling::Never(rejection) => self.reject(now, limits, call, rejection),
+            Ruling::Refuse(refusal) if limits.shadow => {
+                self.pass(now, limits, call, main, tokens.max_tokens, names(&refusal))
+            }
+            Ruling::Refuse(refusal) => self
+                .degrade(now, limits, call, &refusal, main)
+                .unwrap_or(Verdict::Refused(refusal)),
+        }
+    }
+
+    /// Counts a rejected call against the short limits; if they refuse it, that is the answer.
+    fn reject(
+        &mut self,
+        now: Millis,
+        limits: &Limits,
+        call: &Call,
+        rejection: Rejection,
+    ) -> Verdict {
+        match self.admit_arrival(now, limits, call) {
+            Verdict::Refused(refusal) => Verdict::Refused(refusal),
+            Verdict::Admitted(_) | Verdict::Rejected(_) => Verdict::Rejected(rejection),
+        }
+    }
+
+    /// The whole decision again for the cheaper model, if only quotas are used up. There it has a daily
+    /// ceiling of its own, and the month is booked but not enforced.
+    fn degrade(
+        &mut self,
+        now: Millis,
+        limits: &Limits,
+        call: &Call,
+        refusal: &Refusal,
+        main: Dispatch,
+    ) -> Option<Verdict> {
+        let lane = call.degrade.as_ref()?;
+        if !refusal
+            .violations
+            .iter()
+            .all(|v| v.policy.is_quota() && v.cause != Cause::Held)
+        {
+            return None;
+        }
+        if !is_allowed(lane) {
+            return None;
+        }
+        let degraded = Dispatch {
+            lane: Lane::Degraded,
+            daily_limit: lane.daily_limit,
+            ..main
+        };
+        match self.decide(now, limits, demand(call, degraded)) {
+            Ruling::Pass(max) => Some(self.pass(now, limits, call, degraded, max, Vec::new())),
+            Ruling::Refuse(_) | Ruling::Never(_) => None,
+        }
+    }
+
+    /// Charges a dispatched call and opens its reservation.
+    fn pass(
+        &mut self,
+        now: Millis,
+        limits: &Limits,
+        call: &Call,
+        dispatch: Dispatch,
+        max_tokens: Option<u64>,
+        shadow: Vec<PolicyName>,
+    ) -> Verdict {
+        let demand = demand(call, dispatch);
+        self.charge_short(now, limits, demand);
+        let tokens = need(Tokens {
+            max_tokens,
+            ..dispatch.tokens
+        });
+        let quota = match dispatch.lane {
+            Lane::Main => &mut self.daily,
+            Lane::Degraded => &mut self.degraded,
+        };
+        quota.charge(now, demand.cost);
+        let quota_day = quota.began();
+        let grant = Grant {
+            lane: dispatch.lane,
+            max_tokens,
+            reserved_tokens: limits_tokens(limits).then_some(tokens),
+        };
+        let reservation = Reservation {
+            key: dispatch.key,
+            grant,
+            expires_at: now.plus(call.lease),
+            lease: call.lease,
+            day: today(now, limits),
+            quota_day,
+            cost: demand.cost,
+            month: self.monthly.began(),
+            tokens,
+            per_minute: self.take_minute(limits, tokens),
+            prompt: dispatch.tokens.prompt,
+            metered: None,
+        };
+        self.count_pass(&reservation);
+        self.reservations.open(reservation);
+        admitted(call, grant, shadow, false)
+    }
+
+    fn charge_short(&mut self, now: Millis, limits: &Limits, demand: Demand<'_>) {
+        match limits.rate {
+            Some(limit) if limits.shadow => {
+                self.rate.take_what_is_there(limit.capacity, demand.cost);
+            }
+            Some(_) => self.rate.take(demand.cost),
+            None => {}
+        }
+        if let Some(limit) = limits.window {
+            self.window.count(now, limit, demand.cost);
+        }
+        if let Some(limit) = endpoint_limit(limits, demand.endpoint) {
+            let log = self.endpoints.entry(limit.name.clone()).or_default();
+            log.touch(now, Some(limit.window));
+            log.count(now, limit.window, demand.cost);
+        }
+    }
+
+    fn take_minute(&mut self, limits: &Limits, tokens: u64) -> Option<u64> {
+        let capacity = limits.tokens_per_minute?;
+        if limits.shadow {
+            return Some(self.tokens_per_minute.take_what_is_there(capacity, tokens));
+        }
+        self.tokens_per_minute.take(tokens);
+        Some(tokens)
+    }
+
+    fn count_pass(&mut self, reservation: &Reservation) {
+        self.days.passes_after_all(reservation.key);
+        let totals = self.days.on(reservation.day);
+        totals.calls = totals.calls.saturating_add(1);
+        if reservation.grant.lane == Lane::Degraded {
+            totals.degraded = totals.degraded.saturating_add(1);
+        }
+    }
+
+    fn count_refusal(&mut self, now: Millis, limits: &Limits, call: &Call, verdict: &Verdict) {
+        let key = OperationKey::of(&call.operation);
+        let (reason, quota) = match verdict {
+            Verdict::Admitted(_) => return,
+            Verdict::Refused(refusal) => match refusal.decisive() {
+                Some(violation) => (violation.policy.to_string(), violation.policy.is_quota()),
+                None => return,
+            },
+            Verdict::Rejected(rejection) => (reason(rejection), false),
+        };
+        self.days.refuse(key, today(now, limits), &reason, quota);
+    }
+}
+
+fn admitted(call: &Call, grant: Grant, shadow: Vec<PolicyName>, replayed: bool) -> Verdict {
+    Verdict::Admitted(Admission {
+        reservation: Some(call.operation.clone()),
+        max_tokens: grant.max_tokens,
+        reserved_tokens: grant.reserved_tokens,
+        lane: grant.lane,
+        shadow,
+        replayed,
+    })
+}
+
+fn arrival(call: &Call) -> Demand<'_> {
+    Demand {
+        cost: call.cost.max(1),
+        endpoint: call.endpoint.as_deref(),
+        dispatch: None,
+    }
+}
+
+fn demand(call: &Call, dispatch: Dispatch) -> Demand<'_> {
+    Demand {
+        dispatch: Some(dispatch),
+        ..arrival(call)
+    }
+}
+
+fn names(refusal: &Refusal) -> Vec<PolicyName> {
+    refusal
+        .violations
+        .iter()
+        .map(|v| v.policy.clone())
+        .collect()
+}
+
+/// What a rejection is counted under.
+fn reason(rejection: &Rejection) -> String {
+    match rejection {
+        Rejection::Blocked => "blocked",
+        Rejection::ModelNotAllowed => "model_not_allowed",
+        Rejection::MaxTokens { .. } => "max_tokens",
+        Rejection::ExceedsQuota { .. } => "request_exceeds_quota",
+    }
+    .to_owned()
+}
+
+/// Whether the plan lets the call name its model and ask for its tokens, and the tokens it then gets.
+fn acceptable(limits: &Limits, model: Option<&str>, asked: Tokens) -> Result<Tokens, Rejection> {
+    if !matches(limits.allowed_models.as_deref(), model) {
+        return Err(Rejection::ModelNotAllowed);
+    }
+    let max_tokens = match limits.max_tokens_per_request {
+        Some(cap) => capped(cap, limits.max_tokens_mode, asked)?,
+        None => asked
+            .max_tokens
+            .or_else(|| (limits_tokens(limits) && asked.choices > 0).then_some(DEFAULT_MAX_TOKENS)),
+    };
+    Ok(Tokens {
+        max_tokens,
+        ..asked
+    })
+}
+
+/// The tokens a choice under the plan's cap for all choices together.
+fn capped(cap: u64, mode: MaxTokensMode, asked: Tokens) -> Result<Option<u64>, Rejection> {
+    let too_many = Rejection::MaxTokens { cap };
+    let choices = asked.choices.max(1);
+    let share = cap / choices;
+    match asked.max_tokens {
+        None if asked.choices == 0 => Ok(None),
+        _ if share == 0 => Err(too_many),
+        None => Ok(Some(share)),
+        Some(max) if max.saturating_mul(choices) <= cap => Ok(Some(max)),
+        Some(_) if mode == MaxTokensMode::Clamp => Ok(Some(share)),
+        Some(_) => Err(too_many),
+    }
+}
+
+const fn limits_tokens(limits: &Limits) -> bool {
+    limits.monthly_tokens.is_some() || limits.tokens_per_minute.is_some()
+}
+
+fn is_allowed(lane: &DegradedLane) -> bool {
+    matches(lane.allowed_models.as_deref(), Some(&lane.model))
+}
+
+/// A call that names no model needs none.
+fn matches(patterns: Option<&[ModelPattern]>, model: Option<&str>) -> bool {
+    match (patterns, model) {
+        (Some(patterns), Some(model)) => patterns.iter().any(|p| p.matches(model)),
+        _ => true,
+    }
+}

@@ -1,0 +1,415 @@
+//! The decision: every limit is judged, none is charged.
+
+use super::bucket::{Bucket, NEVER};
+use super::reservation::{MOST_OPEN, OperationKey};
+use super::window::WindowLog;
+use super::{
+    Account, BucketLimit, Cause, EndpointLimit, Lane, Limits, Millis, Period, PolicyName, Refusal,
+    Rejection, Span, Tokens, Violation, WindowLimit,
+};
+
+/// Completion tokens a choice that are reserved and asked for if nobody sets a bound but tokens are
+/// limited.
+pub const DEFAULT_MAX_TOKENS: u64 = 4_096;
+/// How long those wait to whom a limit of zero gives nothing.
+const NOTHING: Span = Span::minutes(1);
+/// Bounds of the wait for tokens that others hold.
+const HELD: (Span, Span) = (Span::seconds(1), Span::seconds(5));
+/// Bounds of the wait for a free slot.
+const SLOT: (Span, Span) = (Span::seconds(1), Span::seconds(3));
+
+/// What a call asks of the limits.
+#[derive(Clone, Copy)]
+pub struct Demand<'a> {
+    pub cost: u64,
+    pub endpoint: Option<&'a str>,
+    /// What its dispatch asks; `None` for a mere arrival.
+    pub dispatch: Option<Dispatch>,
+}
+
+/// What a dispatched call asks of the limits besides.
+#[derive(Clone, Copy)]
+pub struct Dispatch {
+    pub key: OperationKey,
+    pub lane: Lane,
+    pub daily_limit: Option<u64>,
+    pub tokens: Tokens,
+}
+
+/// What becomes of it.
+pub enum Ruling {
+    /// It passes, with this many tokens a choice.
+    Pass(Option<u64>),
+    Refuse(Refusal),
+    Never(Rejection),
+}
+
+/// Why one policy is against it.
+enum Objection {
+    Wait(Violation),
+    Never(Rejection),
+}
+
+type Judgement = Result<(), Objection>;
+
+/// Tokens of a call, prompt included, and the least of them that make any sense.
+struct Need {
+    full: u64,
+    least: u64,
+}
+
+impl Need {
+    const fn of(tokens: Tokens) -> Self {
+        let completion = match tokens.max_tokens {
+            Some(max) => max.saturating_mul(tokens.choices),
+            None => 0,
+        };
+        Self {
+            full: tokens.prompt.saturating_add(completion),
+            least: tokens.prompt.saturating_add(tokens.choices),
+        }
+    }
+}
+
+/// Tokens reserved for a call, prompt included.
+pub const fn need(tokens: Tokens) -> u64 {
+    Need::of(tokens).full
+}
+
+/// The tokens with as much completion as fits into `room`, which has to hold the least.
+const fn lowered(tokens: Tokens, room: u64) -> Tokens {
+    if tokens.choices == 0 {
+        return tokens;
+    }
+    Tokens {
+        max_tokens: Some(room.saturating_sub(tokens.prompt) / tokens.choices),
+        ..tokens
+    }
+}
+
+impl Account {
+    /// Judges every limit. Expects the account to have been touched at `now`.
+    pub(super) fn decide(&self, now: Millis, limits: &Limits, demand: Demand<'_>) -> Ruling {
+        let mut objections = Vec::new();
+        let mut granted = None;
+        if let Some(dispatch) = demand.dispatch {
+            let tokens = self.judge_dispatch(now, limits, demand.cost, dispatch, &mut objections);
+            granted = tokens.max_tokens;
+        }
+        objections.extend(self.judge_rate(now, limits, demand.cost).err());
+        objections.extend(self.judge_window(now, limits, demand.cost).err());
+        objections.extend(self.judge_endpoint(now, limits, demand).err());
+        ruling(objections, granted)
+    }
+
+    /// Judges what only dispatched calls are held to, and gives the tokens it may use.
+    fn judge_dispatch(
+        &self,
+        now: Millis,
+        limits: &Limits,
+        cost: u64,
+        dispatch: Dispatch,
+        objections: &mut Vec<Objection>,
+    ) -> Tokens {
+        let mut tokens = dispatch.tokens;
+        match dispatch.lane {
+            Lane::Main => {
+                objections.extend(self.judge_daily(now, cost).err());
+                match self.fit_month(now, limits, tokens) {
+                    Ok(fitting) => tokens = fitting,
+                    Err(objection) => objections.push(objection),
+                }
+            }
+            Lane::Degraded => {
+                objections.extend(self.judge_degraded(now, dispatch.daily_limit, cost).err());
+            }
+        }
+        match self.fit_minute(now, limits, tokens) {
+            Ok(fitting) => tokens = fitting,
+            Err(objection) => objections.push(objection),
+        }
+        objections.extend(self.judge_slots(now, limits, dispatch.key).err());
+        tokens
+    }
+
+    fn judge_daily(&self, now: Millis, cost: u64) -> Judgement {
+        let period = self.daily.period(now);
+        judge_calls(
+            PolicyName::Daily,
+            now,
+            period,
+            self.daily.limit(),
+            self.daily.used(),
+            cost,
+        )
+    }
+
+    fn judge_degraded(&self, now: Millis, limit: Option<u64>, cost: u64) -> Judgement {
+        let period = self.degraded.period(now);
+        judge_calls(
+            PolicyName::Degraded,
+            now,
+            period,
+            limit,
+            self.degraded.used(),
+            cost,
+        )
+    }
+
+    /// The tokens, lowered to what is left of the month. A shadow plan lowers nothing.
+    fn fit_month(&self, now: Millis, limits: &Limits, tokens: Tokens) -> Result<Tokens, Objection> {
+        let Some(limit) = self.monthly.limit() else {
+            return Ok(tokens);
+        };
+        let Need { full, least } = Need::of(tokens);
+        let unspent = limit.saturating_sub(self.monthly.used());
+        let left = unspent.saturating_sub(self.reservations.held(self.monthly.began()));
+        if full <= left {
+            return Ok(tokens);
+        }
+        if least <= left {
+            return Ok(if limits.shadow {
+                tokens
+            } else {
+                lowered(tokens, left)
+            });
+        }
+        if limit > 0 && least > limit {
+            return Err(exceeds(PolicyName::MonthlyTokens, limit, least));
+        }
+        let period = self.monthly.period(now);
+        let (cause, wait) = match limit {
+            0 => (Cause::Nothing, period.end.since(now)),
+            _ if least <= unspent => (Cause::Held, self.held_wait(now)),
+            _ => (Cause::Spent, period.end.since(now)),
+        };
+        Err(Objection::Wait(Violation {
+            policy: PolicyName::MonthlyTokens,
+            cause,
+            limit,
+            remaining: left,
+            wait,
+            resets_at: period.end,
+        }))
+    }
+
+    fn held_wait(&self, now: Millis) -> Span {
+        let (shortest, longest) = HELD;
+        let end = self.reservations.first_end().unwrap_or(now);
+        end.since(now).clamp(shortest, longest)
+    }
+
+    /// The tokens, lowered to what a minute ever holds, if they are there now. A shadow plan lowers
+    /// nothing.
+    fn fit_minute(
+        &self,
+        now: Millis,
+        limits: &Limits,
+        tokens: Tokens,
+    ) -> Result<Tokens, Objection> {
+        let Some(capacity) = limits.tokens_per_minute else {
+            return Ok(tokens);
+        };
+        let Need { full, least } = Need::of(tokens);
+        if full == 0 {
+            return Ok(tokens);
+        }
+        if capacity > 0 && full > capacity && least > capacity {
+            return Err(exceeds(PolicyName::TokensPerMinute, capacity, least));
+        }
+        let fitting = if full > capacity {
+            lowered(tokens, capacity)
+        } else {
+            tokens
+        };
+        let bucket = &self.tokens_per_minute;
+        let limit = minute(capacity);
+        judge_bucket(
+            PolicyName::TokensPerMinute,
+            now,
+            bucket,
+            limit,
+            need(fitting),
+        )?;
+        Ok(if limits.shadow { tokens } else { fitting })
+    }
+
+    fn judge_slots(&self, now: Millis, limits: &Limits, key: OperationKey) -> Judgement {
+        let limit = limits
+            .max_concurrent
+            .unwrap_or(u64::MAX)
+            .min(MOST_OPEN as u64);
+        let open = self.reservations.count();
+        if open < limit {
+            return Ok(());
+        }
+        let (cause, wait) = if limit == 0 {
+            (Cause::Nothing, NOTHING)
+        } else {
+            (Cause::Held, self.slot_wait(now, key))
+        };
+        Err(Objection::Wait(Violation {
+            policy: PolicyName::Concurrency,
+            cause,
+            limit,
+            remaining: 0,
+            wait,
+            resets_at: now.plus(wait),
+        }))
+    }
+
+    /// Spread, so that those who wait don't all come back at once.
+    fn slot_wait(&self, now: Millis, key: OperationKey) -> Span {
+        let (shortest, longest) = SLOT;
+        let jitter = Span(shortest.0 + key.spread(longest.0 - shortest.0 + 1));
+        let first_end = self.reservations.first_end().unwrap_or(now);
+        jitter.min(first_end.since(now)).max(Span(1))
+    }
+
+    fn judge_rate(&self, now: Millis, limits: &Limits, cost: u64) -> Judgement {
+        match limits.rate {
+            Some(limit) => judge_bucket(PolicyName::Rate, now, &self.rate, limit, cost),
+            None => Ok(()),
+        }
+    }
+
+    fn judge_window(&self, now: Millis, limits: &Limits, cost: u64) -> Judgement {
+        match limits.window {
+            Some(limit) => judge_window(PolicyName::Window, now, &self.window, limit, cost),
+            None => Ok(()),
+        }
+    }
+
+    fn judge_endpoint(&self, now: Millis, limits: &Limits, demand: Demand<'_>) -> Judgement {
+        let Some(endpoint) = endpoint_limit(limits, demand.endpoint) else {
+            return Ok(());
+        };
+        let unused = WindowLog::default();
+        let log = self.endpoints.get(&endpoint.name).unwrap_or(&unused);
+        let policy = PolicyName::Endpoint(endpoint.name.clone());
+        judge_window(policy, now, log, endpoint.window, demand.cost)
+    }
+}
+
+/// The limit of an endpoint, if it has one of its own.
+pub fn endpoint_limit<'a>(limits: &'a Limits, name: Option<&str>) -> Option<&'a EndpointLimit> {
+    let name = name?;
+    limits.endpoints.iter().find(|e| e.name == name)
+}
+
+/// `tokens-per-minute` as a bucket that holds one minute's worth.
+pub const fn minute(tokens: u64) -> BucketLimit {
+    BucketLimit {
+        capacity: tokens,
+        refill_per_minute: tokens,
+    }
+}
+
+fn judge_calls(
+    policy: PolicyName,
+    now: Millis,
+    period: Period,
+    limit: Option<u64>,
+    used: u64,
+    cost: u64,
+) -> Judgement {
+    let Some(limit) = limit else {
+        return Ok(());
+    };
+    let remaining = limit.saturating_sub(used);
+    if cost <= remaining {
+        return Ok(());
+    }
+    if limit > 0 && cost > limit {
+        return Err(exceeds(policy, limit, cost));
+    }
+    Err(Objection::Wait(Violation {
+        policy,
+        cause: if limit == 0 {
+            Cause::Nothing
+        } else {
+            Cause::Spent
+        },
+        limit,
+        remaining,
+        wait: period.end.since(now),
+        resets_at: period.end,
+    }))
+}
+
+fn judge_bucket(
+    policy: PolicyName,
+    now: Millis,
+    bucket: &Bucket,
+    limit: BucketLimit,
+    cost: u64,
+) -> Judgement {
+    let capacity = limit.capacity;
+    if capacity > 0 && cost > capacity {
+        return Err(exceeds(policy, capacity, cost));
+    }
+    let (cause, wait) = match bucket.wait(now, capacity, cost) {
+        _ if capacity == 0 => (Cause::Nothing, NOTHING),
+        Some(Span::ZERO) => return Ok(()),
+        Some(wait) => (Cause::Spent, wait),
+        None => (Cause::Nothing, NEVER),
+    };
+    Err(Objection::Wait(Violation {
+        policy,
+        cause,
+        limit: capacity,
+        remaining: bucket.left(capacity),
+        wait,
+        resets_at: now.plus(wait),
+    }))
+}
+
+fn judge_window(
+    policy: PolicyName,
+    now: Millis,
+    log: &WindowLog,
+    limit: WindowLimit,
+    cost: u64,
+) -> Judgement {
+    let most = limit.max_requests;
+    if most > 0 && cost > most {
+        return Err(exceeds(policy, most, cost));
+    }
+    let (cause, wait) = match log.wait(now, limit, cost) {
+        _ if most == 0 => (Cause::Nothing, limit.span.max(Span(1))),
+        Span::ZERO => return Ok(()),
+        wait => (Cause::Spent, wait),
+    };
+    Err(Objection::Wait(Violation {
+        policy,
+        cause,
+        limit: most,
+        remaining: most.saturating_sub(log.used(now, limit)),
+        wait,
+        resets_at: now.plus(wait),
+    }))
+}
+
+const fn exceeds(policy: PolicyName, limit: u64, cost: u64) -> Objection {
+    Objection::Never(Rejection::ExceedsQuota {
+        policy,
+        limit,
+        cost,
+    })
+}
+
+/// A call that one policy can never let through is told that, whatever the others say.
+fn ruling(objections: Vec<Objection>, granted: Option<u64>) -> Ruling {
+    let mut violations = Vec::new();
+    for objection in objections {
+        match objection {
+            Objection::Never(rejection) => return Ruling::Never(rejection),
+            Objection::Wait(violation) => violations.push(violation),
+        }
+    }
+    if violations.is_empty() {
+        return Ruling::Pass(granted);
+    }
+    violations.sort_by_key(|v| std::cmp::Reverse(v.wait));
+    Ruling::Refuse(Refusal { violations })
+}

@@ -1,0 +1,320 @@
+use std::collections::VecDeque;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::{Lane, LocalDate, Millis, OperationId, PolicyName, Span};
+
+/// Most calls of one account that may be under way at one time, whatever its plan says: they all lie in
+/// the row that every call writes.
+pub const MOST_OPEN: usize = 4_096;
+/// Most closed calls that are remembered.
+const MOST_CLOSED: usize = 128;
+/// How long closed calls are remembered.
+const MEMORY: Span = Span::minutes(15);
+
+/// How a dispatched call ended.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// It used these tokens.
+    Used {
+        /// Prompt tokens.
+        prompt: u64,
+        /// Completion tokens.
+        completion: u64,
+        /// Whether they are an estimate.
+        estimated: bool,
+    },
+    /// Upstream failed: the quotas get back what they gave.
+    Released,
+}
+
+/// What a settlement did.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SettleResult {
+    /// It was booked.
+    Settled,
+    /// The call was settled or released before; nothing changed.
+    Already,
+    /// There is no such call, or it was forgotten.
+    Unknown,
+}
+
+/// An operation's id, shortened to what a few thousand of them need to be told apart.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct OperationKey([u8; 8]);
+
+impl OperationKey {
+    /// The key of an id: the same in every version, for it is stored.
+    pub fn of(id: &OperationId) -> Self {
+        let mut key = [0; 8];
+        let digest = Sha256::digest(id.0.as_bytes());
+        key.iter_mut().zip(digest).for_each(|(to, from)| *to = from);
+        Self(key)
+    }
+
+    /// A number below `bound`, always the same for the same id.
+    pub const fn spread(self, bound: u64) -> u64 {
+        u64::from_le_bytes(self.0) % bound
+    }
+}
+
+/// What a call was let through with.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct Grant {
+    pub lane: Lane,
+    pub max_tokens: Option<u64>,
+    pub reserved_tokens: Option<u64>,
+}
+
+/// Prompt and completion tokens.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+pub struct Metered {
+    pub prompt: u64,
+    pub completion: u64,
+}
+
+impl Metered {
+    pub const fn total(self) -> u64 {
+        self.prompt.saturating_add(self.completion)
+    }
+
+    pub fn max(self, other: Self) -> Self {
+        Self {
+            prompt: self.prompt.max(other.prompt),
+            completion: self.completion.max(other.completion),
+        }
+    }
+}
+
+/// A call under way, and what it holds.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Reservation {
+    pub key: OperationKey,
+    pub grant: Grant,
+    pub expires_at: Millis,
+    /// The lease last given: how far ahead of the clock `expires_at` may be.
+    pub lease: Span,
+    /// The local day on which it was admitted, for the ledger.
+    pub day: LocalDate,
+    /// The day it was charged to, of `daily` or `degraded`; `None`: it was forgiven since.
+    pub quota_day: Option<Millis>,
+    /// What it was charged there.
+    pub cost: u64,
+    /// The token month it belongs to; `None`: that was forgotten since.
+    pub month: Option<Millis>,
+    /// Tokens reserved, prompt included.
+    pub tokens: u64,
+    /// Tokens taken out of `tokens-per-minute`; `None`: that was unlimited.
+    pub per_minute: Option<u64>,
+    /// Estimate of the prompt.
+    pub prompt: u64,
+    /// What it has used so far, as far as is known.
+    pub metered: Option<Metered>,
+}
+
+impl Reservation {
+    /// Tokens it keeps others from.
+    pub fn held(&self) -> u64 {
+        self.tokens.max(self.metered.map_or(0, Metered::total))
+    }
+
+    fn forgive(&mut self, policy: &PolicyName) {
+        let charged = match self.grant.lane {
+            Lane::Main => PolicyName::Daily,
+            Lane::Degraded => PolicyName::Degraded,
+        };
+        if *policy == charged {
+            self.quota_day = None;
+        }
+    }
+
+    /// What is booked if nobody says what it used.
+    pub fn presumed(&self) -> Metered {
+        let prompt_only = Metered {
+            prompt: self.prompt,
+            completion: 0,
+        };
+        self.metered.unwrap_or(prompt_only)
+    }
+}
+
+/// A call that is no longer under way.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+struct Closed {
+    key: OperationKey,
+    at: Millis,
+    grant: Grant,
+    end: End,
+}
+
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+enum End {
+    Settled,
+    Released,
+    /// Its lease ended; the truth may still come.
+    Lapsed(Box<Reservation>),
+}
+
+/// All calls under way, and the last ones that were.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+pub struct Reservations {
+    open: Vec<Reservation>,
+    closed: VecDeque<Closed>,
+}
+
+impl Reservations {
+    /// Adds a call.
+    pub fn open(&mut self, reservation: Reservation) {
+        self.closed.retain(|c| c.key != reservation.key);
+        self.open.push(reservation);
+    }
+
+    /// What a call was let through with under this key; a released one has to ask again.
+    pub fn granted(&self, key: OperationKey) -> Option<Grant> {
+        let open = self.open.iter().find(|r| r.key == key).map(|r| r.grant);
+        open.or_else(|| {
+            let closed = self.closed.iter().find(|c| c.key == key);
+            closed.filter(|c| c.end != End::Released).map(|c| c.grant)
+        })
+    }
+
+    /// The call under way with this key.
+    pub fn find_open(&mut self, key: OperationKey) -> Option<&mut Reservation> {
+        self.open.iter_mut().find(|r| r.key == key)
+    }
+
+    /// Closes a call under way, or one whose lease has ended: its reservation, with what was booked for
+    /// it then.
+    pub fn close(
+        &mut self,
+        now: Millis,
+        key: OperationKey,
+        released: bool,
+    ) -> Result<(Reservation, Option<Metered>), SettleResult> {
+        let end = if released {
+            End::Released
+        } else {
+            End::Settled
+        };
+        if let Some(index) = self.open.iter().position(|r| r.key == key) {
+            let reservation = self.open.remove(index);
+            self.remember(now, &reservation, end);
+            return Ok((reservation, None));
+        }
+        let closed = self.closed.iter_mut().find(|c| c.key == key);
+        let closed = closed.ok_or(SettleResult::Unknown)?;
+        match std::mem::replace(&mut closed.end, end) {
+            End::Lapsed(reservation) => {
+                let booked = reservation.presumed();
+                Ok((*reservation, Some(booked)))
+            }
+            before => {
+                closed.end = before;
+                Err(SettleResult::Already)
+            }
+        }
+    }
+
+    /// Remembers an id that was booked without having been open.
+    pub fn remember_booked(&mut self, now: Millis, key: OperationKey) {
+        let grant = Grant {
+            lane: Lane::Main,
+            max_tokens: None,
+            reserved_tokens: None,
+        };
+        self.push_closed(Closed {
+            key,
+            at: now,
+            grant,
+            end: End::Settled,
+        });
+    }
+
+    /// Ends the calls whose lease is over and gives them, to be booked as presumed.
+    pub fn lapse(&mut self, now: Millis) -> Vec<Reservation> {
+        for reservation in &mut self.open {
+            let furthest = now.plus(reservation.lease);
+            reservation.expires_at = reservation.expires_at.min(furthest);
+        }
+        let lapsed: Vec<_> = self.open.extract_if(.., |r| r.expires_at <= now).collect();
+        for reservation in &lapsed {
+            self.remember(now, reservation, End::Lapsed(Box::new(reservation.clone())));
+        }
+        lapsed
+    }
+
+    fn remember(&mut self, now: Millis, reservation: &Reservation, end: End) {
+        let Reservation { key, grant, .. } = *reservation;
+        self.push_closed(Closed {
+            key,
+            at: now,
+            grant,
+            end,
+        });
+    }
+
+    fn push_closed(&mut self, closed: Closed) {
+        let now = closed.at;
+        self.closed.retain(|c| now.since(c.at) < MEMORY);
+        self.closed.push_back(closed);
+        let too_many = self.closed.len().saturating_sub(MOST_CLOSED);
+        self.closed.drain(..too_many);
+    }
+
+    /// What a call has taken of `policy` so far is forgotten: it gives nothing of that back.
+    pub fn forgive(&mut self, policy: &PolicyName) {
+        for reservation in &mut self.open {
+            reservation.forgive(policy);
+            if *policy == PolicyName::TokensPerMinute {
+                reservation.per_minute = reservation.per_minute.map(|_| 0);
+            }
+        }
+        for closed in &mut self.closed {
+            if let End::Lapsed(reservation) = &mut closed.end {
+                reservation.forgive(policy);
+                if *policy == PolicyName::MonthlyTokens {
+                    reservation.month = None;
+                }
+                if *policy == PolicyName::TokensPerMinute {
+                    reservation.per_minute = None;
+                }
+            }
+        }
+    }
+
+    /// How many calls are under way.
+    pub fn count(&self) -> u64 {
+        self.open.len() as u64
+    }
+
+    /// Tokens held by calls of the month that began at `month`.
+    pub fn held(&self, month: Option<Millis>) -> u64 {
+        let held = self.open.iter().filter(|r| r.month == month);
+        held.fold(0, |sum, r| sum.saturating_add(r.held()))
+    }
+
+    /// Tokens of `tokens-per-minute` taken by calls under way.
+    pub fn held_per_minute(&self) -> u64 {
+        let held = self.open.iter().filter_map(|r| r.per_minute);
+        held.fold(0, u64::saturating_add)
+    }
+
+    /// When the first lease ends.
+    pub fn first_end(&self) -> Option<Millis> {
+        self.open.iter().map(|r| r.expires_at).min()
+    }
+
+    /// When the last closed call is forgotten.
+    pub fn forgotten_at(&self) -> Millis {
+        let last = self.closed.iter().map(|c| c.at).max();
+        last.map_or(Millis(0), |at| at.plus(MEMORY))
+    }
+
+    /// Whether no call is under way.
+    pub fn is_idle(&self) -> bool {
+        self.open.is_empty()
+    }
+}

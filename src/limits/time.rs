@@ -1,0 +1,62 @@
+use serde::{Deserialize, Serialize};
+
+/// An instant: milliseconds since the Unix epoch, UTC.
+#[derive(
+    Clone, Copy, Debug, Default, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize,
+)]
+#[serde(transparent)]
+pub struct Millis(pub u64);
+
+/// A length of time in milliseconds.
+#[derive(
+    Clone, Copy, Debug, Default, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize,
+)]
+#[serde(transparent)]
+pub struct Span(pub u64);
+
+impl Millis {
+    /// This instant moved forward, never past the end of time.
+    pub const fn plus(self, span: Span) -> Self {
+        Self(self.0.saturating_add(span.0))
+    }
+
+    /// This instant moved back, never before the epoch.
+    pub const fn minus(self, span: Span) -> Self {
+        Self(self.0.saturating_sub(span.0))
+    }
+
+    /// How long after `earlier` this is; zero if it isn't after it.
+    pub const fn since(self, earlier: Self) -> Span {
+        Span(self.0.saturating_sub(earlier.0))
+    }
+
+    /// Whole Unix seconds, rounded up, so that the instant has passed when they are reached.
+    pub const fn unix_seconds_ceil(self) -> u64 {
+        self.0.div_ceil(1_000)
+    }
+}
+
+impl Span {
+    /// No time at all.
+    pub const ZERO: Self = Self(0);
+
+    /// A span of whole seconds.
+    pub const fn seconds(seconds: u64) -> Self {
+        Self(seconds.saturating_mul(1_000))
+    }
+
+    /// A span of whole minutes.
+    pub const fn minutes(minutes: u64) -> Self {
+        Self::seconds(minutes.saturating_mul(60))
+    }
+
+    /// A span of whole hours.
+    pub const fn hours(hours: u64) -> Self {
+        Self::minutes(hours.saturating_mul(60))
+    }
+
+    /// Whole seconds, rounded up.
+    pub const fn seconds_ceil(self) -> u64 {
+        self.0.div_ceil(1_000)
+    }
+}

@@ -1,0 +1,219 @@
+use std::collections::{BTreeMap, VecDeque};
+
+use serde::{Deserialize, Serialize};
+
+use super::LocalDate;
+use super::reservation::{Metered, OperationKey};
+
+/// Most days that wait for the ledger; after an outage of more than that the oldest are lost.
+const MOST_DAYS: usize = 8;
+/// Days that are kept although the ledger has them: late settlements are booked to them.
+const KEPT_DAYS: usize = 2;
+/// Most reasons of refusal a day tells apart.
+const MOST_REASONS: usize = 32;
+/// Where further ones are counted.
+const OTHER: &str = "other";
+/// Refusals that can still be taken back.
+const RECENT: usize = 16;
+
+/// What a user did on one local day: totals, never differences.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+pub struct Totals {
+    /// Which day, in the plan's time zone.
+    pub date: LocalDate,
+    /// Calls dispatched and not given back, degraded and failed-open ones among them.
+    pub calls: u64,
+    /// Calls refused, for whatever reason.
+    pub rejected: u64,
+    /// Calls that went to the cheaper model.
+    pub degraded: u64,
+    /// Calls that became jobs.
+    pub queued: u64,
+    /// Calls that passed while the account store was out.
+    pub failed_open: u64,
+    /// Prompt tokens used.
+    pub prompt_tokens: u64,
+    /// Completion tokens used.
+    pub completion_tokens: u64,
+    /// Calls whose tokens are an estimate.
+    pub estimated_calls: u64,
+    /// Refusals by policy or other reason.
+    pub refused_by: BTreeMap<String, u64>,
+    /// The account's sequence number when these last changed.
+    pub seq: u64,
+}
+
+impl Totals {
+    fn refuse(&mut self, reason: &str, count: u64) {
+        let known = self.refused_by.contains_key(reason);
+        let full = self.refused_by.len() >= MOST_REASONS;
+        let key = if known || !full { reason } else { OTHER };
+        let reasons = self.refused_by.entry(key.to_owned()).or_default();
+        *reasons = reasons.saturating_add(count);
+        self.rejected = self.rejected.saturating_add(count);
+    }
+
+    fn take_back(&mut self, reason: &str) {
+        if let Some(count) = self.refused_by.get_mut(reason) {
+            *count = count.saturating_sub(1);
+            self.rejected = self.rejected.saturating_sub(1);
+        }
+        self.refused_by.retain(|_, count| *count > 0);
+    }
+
+    pub(super) fn add_tokens(&mut self, used: Metered) {
+        self.prompt_tokens = self.prompt_tokens.saturating_add(used.prompt);
+        self.completion_tokens = self.completion_tokens.saturating_add(used.completion);
+    }
+
+    pub(super) fn take_tokens(&mut self, used: Metered) {
+        self.prompt_tokens = self.prompt_tokens.saturating_sub(used.prompt);
+        self.completion_tokens = self.completion_tokens.saturating_sub(used.completion);
+    }
+}
+
+/// A refusal that was counted, but may turn out to have been none.
+#[derive(Clone, Debug, PartialEq)]
+struct Refused {
+    key: OperationKey,
+    date: LocalDate,
+    reason: String,
+    quota: bool,
+}
+
+/// The days of an account that the ledger may not have seen yet.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub struct DayBook {
+    days: BTreeMap<LocalDate, Totals>,
+    seq: u64,
+    flushed: u64,
+    #[serde(skip)]
+    recent: VecDeque<Refused>,
+}
+
+/// Recent refusals are a convenience of memory, not part of what an account is.
+impl PartialEq for DayBook {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.days, self.seq, self.flushed) == (&other.days, other.seq, other.flushed)
+    }
+}
+
+impl DayBook {
+    /// As the ledger knows it.
+    pub fn known(seq: u64, days: impl IntoIterator<Item = Totals>) -> Self {
+        let days: BTreeMap<_, _> = days.into_iter().map(|d| (d.date, d)).collect();
+        let highest = days.values().map(|d| d.seq).fold(seq, u64::max);
+        Self {
+            days,
+            seq: highest,
+            flushed: highest,
+            recent: VecDeque::new(),
+        }
+    }
+
+    /// Something changed that the ledger has to hear of.
+    pub fn change(&mut self) {
+        self.seq = self.seq.saturating_add(1);
+    }
+
+    /// The totals of `date`, about to change. A date that is long gone, or that a clock that stepped
+    /// back makes up, is booked to the next one there is: old totals are never begun anew from zero.
+    pub fn on(&mut self, date: LocalDate) -> &mut Totals {
+        self.change();
+        let date = self
+            .days
+            .range(date..)
+            .next()
+            .map_or(date, |(kept, _)| *kept);
+        self.forget(date);
+        let fresh = || Totals {
+            date,
+            ..Totals::default()
+        };
+        let totals = self.days.entry(date).or_insert_with(fresh);
+        totals.seq = self.seq;
+        totals
+    }
+
+    /// Makes room for `date`.
+    fn forget(&mut self, date: LocalDate) {
+        if self.days.contains_key(&date) {
+            return;
+        }
+        let flushed = self.flushed;
+        let mut surplus = (self.days.len() + 1).saturating_sub(KEPT_DAYS);
+        self.days.retain(|_, day| {
+            let old = surplus > 0;
+            surplus = surplus.saturating_sub(1);
+            !old || day.seq > flushed
+        });
+        while self.days.len() >= MOST_DAYS {
+            self.days.pop_first();
+        }
+    }
+
+    /// Counts a refused call; asked again under the same id, once.
+    pub fn refuse(&mut self, key: OperationKey, date: LocalDate, reason: &str, quota: bool) {
+        if self.recent.iter().any(|r| r.key == key) {
+            return;
+        }
+        self.on(date).refuse(reason, 1);
+        self.recent.push_back(Refused {
+            key,
+            date,
+            reason: reason.to_owned(),
+            quota,
+        });
+        if self.recent.len() > RECENT {
+            self.recent.pop_front();
+        }
+    }
+
+    /// Counts refusals that were decided elsewhere.
+    pub fn refuse_elsewhere(&mut self, date: LocalDate, reason: &str, count: u64) {
+        self.on(date).refuse(reason, count);
+    }
+
+    /// A call that was refused a moment ago passes after all.
+    pub fn passes_after_all(&mut self, key: OperationKey) {
+        if let Some(index) = self.recent.iter().position(|r| r.key == key) {
+            self.take_back(index);
+        }
+    }
+
+    /// The last call that a quota refused became a job.
+    pub fn queue(&mut self, date: LocalDate) {
+        if let Some(index) = self.recent.iter().rposition(|r| r.quota) {
+            self.take_back(index);
+        }
+        let totals = self.on(date);
+        totals.queued = totals.queued.saturating_add(1);
+    }
+
+    fn take_back(&mut self, index: usize) {
+        if let Some(refused) = self.recent.remove(index) {
+            self.on(refused.date).take_back(&refused.reason);
+        }
+    }
+
+    /// The days the ledger has not seen as they are.
+    pub fn unflushed(&self) -> Vec<Totals> {
+        let unseen = self.days.values().filter(|d| d.seq > self.flushed);
+        unseen.cloned().collect()
+    }
+
+    /// Whether the ledger has not seen everything.
+    pub const fn has_unflushed(&self) -> bool {
+        self.seq > self.flushed
+    }
+
+    /// The ledger has seen everything up to `seq`.
+    pub fn flushed(&mut self, seq: u64) {
+        self.flushed = self.flushed.max(seq.min(self.seq));
+    }
+
+    /// The sequence number of the last change.
+    pub const fn seq(&self) -> u64 {
+        self.seq
+    }
+}

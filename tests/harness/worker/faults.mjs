@@ -1,0 +1,146 @@
+// Stands between the built Worker and its bindings, and lets a test make any of them fail.
+// Every wrapper is a Proxy of the real binding, so it keeps the class name that the Worker checks.
+
+let rules = [];
+let calls = {};
+
+/** Replaces all rules. A rule: {binding, mode, op?, match?, times?, skip?, ms?, message?, props?, garbage?}. */
+export function setRules(next) {
+  rules = next.map((rule) => ({ ...rule, left: rule.times ?? Infinity, toSkip: rule.skip ?? 0 }));
+}
+
+/** How often each operation was called since the last reset, as {"DB.all": 3}. */
+export function takeCalls(reset) {
+  const seen = calls;
+  if (reset) calls = {};
+  return seen;
+}
+
+/** The environment with its stores and queues behind the fault layer. */
+export function faulty(env) {
+  const wrappers = { DB: database, CACHE: keyValue, ACCOUNTS: namespace, TASK_QUEUE: queue, NOTIFY_QUEUE: queue };
+  const wrapped = { ...env };
+  for (const [name, wrap] of Object.entries(wrappers)) if (env[name]) wrapped[name] = wrap(env[name], name);
+  return wrapped;
+}
+
+/** A Proxy in which only the named methods are replaced. */
+function around(target, methods) {
+  return new Proxy(target, {
+    get(_, property) {
+      if (Object.hasOwn(methods, property)) return methods[property];
+      const value = Reflect.get(target, property, target);
+      return typeof value === "function" && property !== "constructor" ? value.bind(target) : value;
+    },
+  });
+}
+
+const statements = new WeakMap();
+
+function database(db, name) {
+  return around(db, {
+    prepare: (sql) => statement(db.prepare(sql), sql, name),
+    batch: (list) => {
+      const real = list.map((one) => statements.get(one) ?? { target: one, sql: "" });
+      return through(name, "batch", real.map((one) => one.sql).join(";\n"), () => db.batch(real.map((one) => one.target)));
+    },
+    exec: (sql) => through(name, "exec", sql, () => db.exec(sql)),
+    withSession: (...args) => database(db.withSession(...args), name),
+  });
+}
+
+function statement(target, sql, name) {
+  const run = (op) => (...args) => through(name, op, sql, () => target[op](...args));
+  const proxy = around(target, {
+    bind: (...values) => statement(target.bind(...values), sql, name),
+    all: run("all"),
+    run: run("run"),
+    first: run("first"),
+    raw: run("raw"),
+  });
+  statements.set(proxy, { target, sql });
+  return proxy;
+}
+
+function keyValue(kv, name) {
+  const ops = ["get", "getWithMetadata", "put", "delete", "list"];
+  return around(kv, Object.fromEntries(ops.map((op) => [op, (...args) => through(name, op, String(args[0]), () => kv[op](...args))])));
+}
+
+function queue(target, name) {
+  return around(target, {
+    send: (...args) => through(name, "send", String(args[0]), () => target.send(...args)),
+    sendBatch: (list, ...args) => {
+      const messages = [...list];
+      return through(name, "sendBatch", messages.map((one) => String(one.body)).join("\n"), () => target.sendBatch(messages, ...args));
+    },
+  });
+}
+
+function namespace(accounts, name) {
+  return around(accounts, {
+    get: (...args) => stub(accounts.get(...args), name),
+    getByName: (...args) => stub(accounts.getByName(...args), name, args[0]),
+  });
+}
+
+function stub(target, name, user = target.name ?? "") {
+  return around(target, {
+    fetch: (input, init) => {
+      const text = async () => `${user} ${input.url ?? input} ${input.clone ? await input.clone().text() : (init?.body ?? "")}`;
+      return through(name, "fetch", text, () => target.fetch(input, init));
+    },
+  });
+}
+
+/** One call of a binding: counted, then as the first rule that fits says. */
+async function through(binding, op, text, real) {
+  const key = `${binding}.${op}`;
+  calls[key] = (calls[key] ?? 0) + 1;
+  const rule = rules.length > 0 ? await pick(binding, op, text) : null;
+  switch (rule?.mode) {
+    case "error":
+      throw failure(rule);
+    case "hang":
+      await pause(rule.ms ?? 600_000);
+      throw failure(rule);
+    case "slow":
+      await pause(rule.ms ?? 1000);
+      return real();
+    case "commit-then-error":
+      await real();
+      throw failure(rule);
+    case "garbage":
+      return garbage(binding, op, rule);
+    default:
+      return real();
+  }
+}
+
+async function pick(binding, op, text) {
+  for (const rule of rules) {
+    if (rule.binding !== binding || rule.left <= 0 || (rule.op && rule.op !== op)) continue;
+    if (rule.match && !(typeof text === "function" ? await text() : text).includes(rule.match)) continue;
+    if (rule.toSkip-- > 0) continue;
+    rule.left -= 1;
+    return rule;
+  }
+  return null;
+}
+
+/** `props` carries what the platform sets on its errors: {retryable: true}, {overloaded: true}, {remote: true}. */
+function failure(rule) {
+  return Object.assign(new Error(rule.message ?? "injected fault"), rule.props);
+}
+
+const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+
+/** An answer of the right kind with nonsense in it. */
+function garbage(binding, op, rule) {
+  const text = rule.garbage ?? "\u0000garbage{";
+  if (binding === "ACCOUNTS") return new Response(text, { status: rule.status ?? 200 });
+  if (binding === "CACHE") return op === "getWithMetadata" ? { value: text, metadata: null } : text;
+  if (binding !== "DB") return undefined;
+  const result = { success: true, results: [{ garbage: text }], meta: {} };
+  return { all: result, run: result, batch: [result], first: { garbage: text }, raw: [[text]], exec: { count: 0, duration: 0 } }[op];
+}
