@@ -12,6 +12,10 @@ const inputs = ["src", "js", "Cargo.toml", "Cargo.lock", ".cargo/config.toml", "
 const outputs = ["build/index.js", "build/index_bg.wasm"];
 const stamp = "build/.stamp";
 
+/** What rustc emits for wasm32-unknown-unknown, named one by one: anything newer might not load in workerd. */
+const features = ["mutable-globals", "sign-ext", "nontrapping-float-to-int", "bulk-memory", "multivalue", "reference-types", "exception-handling"];
+const optimisations = ["-Oz", "--strip-debug", "--strip-producers", ...features.map((feature) => `--enable-${feature}`)];
+
 /** How many steps `buildAll` announces. */
 export const buildSteps = 2;
 
@@ -27,6 +31,7 @@ export async function build(note) {
   console.log("      compiling the Worker: the first time takes a minute or two");
   const env = toolEnv({ WASM_BINDGEN_BIN: tools.wasmBindgen, WASM_OPT_BIN: tools.wasmOpt, ESBUILD_BIN: tools.esbuild });
   await run(tools.workerBuild, ["--release"], { env });
+  await run(tools.wasmOpt, [...optimisations, inRoot("build/index_bg.wasm"), "-o", inRoot("build/index_bg.wasm")]);
   writeFileSync(inRoot(stamp), wanted);
   note("built");
 }

@@ -20,7 +20,7 @@ use crate::{jobs, notify};
 /// Longest delay of one message; longer waits are chained.
 pub const LONGEST_DELAY: Span = Span::hours(12);
 /// How soon a message is tried again that could not even be replaced by a new one.
-pub const RETRY: Span = Span::seconds(30);
+pub const RETRY: Span = Span::seconds(10);
 /// Most bytes kept of a message nobody could read.
 const KEPT_BYTES: usize = 4_096;
 

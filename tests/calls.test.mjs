@@ -88,7 +88,7 @@ test("quota shows the truth, spends nothing and works when exhausted", async () 
 
 test("usage reaches the ledger as absolute totals", async () => {
   const { user_id, key } = await caller();
-  upstream.usage = { prompt_tokens: 7, completion_tokens: 5, total_tokens: 12 };
+  upstream.always({ usage: { prompt_tokens: 7, completion_tokens: 5, total_tokens: 12 } });
   for (let i = 0; i < 3; i++) await chat(key);
   await eventually(async () => {
     const row = await gateway.quotaRow(user_id);
@@ -105,7 +105,7 @@ test("a ledger that fails, or lies about a commit, loses and doubles nothing", a
     const { user_id, key } = await caller();
     await chat(key);
     await gateway.fault({ binding: "DB", mode, match: "user_quotas", times: 3 });
-    upstream.usage = { prompt_tokens: 7, completion_tokens: 5, total_tokens: 12 };
+    upstream.always({ usage: { prompt_tokens: 7, completion_tokens: 5, total_tokens: 12 } });
     for (let i = 0; i < 4; i++) assert.equal((await chat(key)).status, 200);
     await eventually(async () => {
       const row = await gateway.quotaRow(user_id);

@@ -27,9 +27,11 @@ const DEFAULT_PLAN: &str = "free";
 /// Publications to the ledger are at least this far apart.
 const PUBLISH_EVERY: Span = Span(500);
 /// How soon the alarm publishes what `waitUntil` didn't get to.
-const OUTBOX_ALARM: Span = Span::seconds(5);
-/// How soon the alarm tries again when the ledger fails.
-const OUTBOX_RETRY: Span = Span::seconds(10);
+const OUTBOX_ALARM: Span = Span::seconds(3);
+/// How soon the alarm tries again when the ledger fails; twice as long after each failure.
+const OUTBOX_RETRY: Span = Span::seconds(2);
+/// How often that doubles.
+const MAX_DOUBLINGS: u32 = 5;
 /// How long a revoked key is remembered: longer than any cache believes in it.
 const REVOKED_MEMORY: Span = Span::hours(24 * 7);
 /// After this long without a call an account that has published everything frees its storage.
@@ -48,6 +50,7 @@ struct Core {
     live: RefCell<Option<Live>>,
     publishing: Cell<bool>,
     armed_for: Cell<Option<Millis>>,
+    failures: Cell<u32>,
 }
 
 /// The account in memory; dropped whenever it might not be what is stored.
@@ -122,6 +125,7 @@ impl DurableObject for Account {
             live: RefCell::new(None),
             publishing: Cell::new(false),
             armed_for: Cell::new(None),
+            failures: Cell::new(0),
         };
         Self { core: Rc::new(core) }
     }
@@ -368,8 +372,11 @@ impl Core {
         let told = self.hand_over_notices(&user).await;
         if let Err(fault) = self.publish(&user).await.and(told) {
             worker::console_warn!("{{\"event\":\"outbox_waits\",\"why\":\"{fault}\"}}");
-            return self.arm(OUTBOX_RETRY).await;
+            let failures = self.failures.get();
+            self.failures.set(failures.saturating_add(1).min(MAX_DOUBLINGS));
+            return self.arm(Span(OUTBOX_RETRY.0 << failures)).await;
         }
+        self.failures.set(0);
         self.with_live(|live, _| live.save())??;
         match self.with_live(Live::next_wake)? {
             Some(wait) => self.arm(wait).await,

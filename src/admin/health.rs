@@ -23,6 +23,13 @@ pub async fn ready(call: &Call) -> Handled {
     if cache::all(&call.env, call.now).await.is_err() {
         problems.push("the ledger is out of reach".to_owned());
     }
-    let (status, word) = if problems.is_empty() { (200, "ok") } else { (503, "not ready") };
-    Ok(Reply::json(status, &json!({"status": word, "problems": problems})))
+    let (status, word) = if problems.is_empty() {
+        (200, "ok")
+    } else {
+        (503, "not ready")
+    };
+    Ok(Reply::json(
+        status,
+        &json!({"status": word, "problems": problems}),
+    ))
 }

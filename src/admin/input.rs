@@ -43,9 +43,13 @@ where
 /// The 400 for one field.
 pub fn refused(path: &str, reason: &str) -> ApiError {
     let path = path.trim_matches('.');
-    let missing = reason.strip_prefix("missing field `").and_then(|rest| rest.split('`').next());
+    let missing = reason
+        .strip_prefix("missing field `")
+        .and_then(|rest| rest.split('`').next());
     let field = match (path, missing) {
-        ("", None) => return ApiError::invalid(format!("The body is not as it has to be: {reason}.")),
+        ("", None) => {
+            return ApiError::invalid(format!("The body is not as it has to be: {reason}."));
+        }
         ("", Some(name)) => name.to_owned(),
         (path, Some(name)) => format!("{path}.{name}"),
         (path, None) => path.to_owned(),
@@ -91,7 +95,10 @@ pub fn check_email(email: &str) -> Result<(), ApiError> {
         !local.is_empty() && !domain.is_empty() && !domain.contains('@')
     });
     if !plausible || email.len() > MAX_EMAIL || email.contains(odd) {
-        return Err(refused("email", "must be an email address of at most 254 bytes"));
+        return Err(refused(
+            "email",
+            "must be an email address of at most 254 bytes",
+        ));
     }
     Ok(())
 }
@@ -119,7 +126,9 @@ pub fn check_webhook(url: &str, settings: &Settings) -> Result<(), ApiError> {
 /// An instant yet to come.
 pub fn future(field: &str, text: &str, now: Millis) -> Result<Millis, ApiError> {
     let at = DateTime::parse_from_rfc3339(text).ok();
-    let at = at.and_then(|at| u64::try_from(at.timestamp_millis()).ok()).map(Millis);
+    let at = at
+        .and_then(|at| u64::try_from(at.timestamp_millis()).ok())
+        .map(Millis);
     let at = at.ok_or_else(|| refused(field, "must be an instant such as 2026-06-22T00:00:00Z"))?;
     if at <= now {
         return Err(refused(field, "must be yet to come"));
@@ -164,7 +173,10 @@ mod tests {
             (json!({"amount": null}), "amount"),
             (json!({"amount": 1, "typo": 2}), "typo"),
             (json!({"amount": 1, "inner": {}}), "inner.deep"),
-            (json!({"amount": 1, "inner": {"deep": 1, "x": 2}}), "inner.x"),
+            (
+                json!({"amount": 1, "inner": {"deep": 1, "x": 2}}),
+                "inner.x",
+            ),
         ] {
             let ApiError::Invalid { param, .. } = body(value.clone()).unwrap_err() else {
                 panic!("{value}");
@@ -176,7 +188,10 @@ mod tests {
     #[test]
     fn null_and_absent_are_told_apart() {
         assert_eq!(body(json!({"amount": 1})).unwrap().email, None);
-        assert_eq!(body(json!({"amount": 1, "email": null})).unwrap().email, Some(None));
+        assert_eq!(
+            body(json!({"amount": 1, "email": null})).unwrap().email,
+            Some(None)
+        );
     }
 
     #[test]
@@ -193,7 +208,10 @@ mod tests {
     fn instants_lie_ahead() {
         let now = Millis(1_000);
         assert_eq!(future("t", "1970-01-01T00:00:02Z", now), Ok(Millis(2_000)));
-        assert_eq!(future("t", "1970-01-01T01:00:02+01:00", now), Ok(Millis(2_000)));
+        assert_eq!(
+            future("t", "1970-01-01T01:00:02+01:00", now),
+            Ok(Millis(2_000))
+        );
         for bad in ["1970-01-01T00:00:01Z", "tomorrow", "2026-06-22", "", "-1"] {
             assert!(future("t", bad, now).is_err(), "{bad}");
         }

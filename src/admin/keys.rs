@@ -18,10 +18,18 @@ use crate::limits::{Millis, Span};
 
 /// The routes of keys.
 pub const ROUTES: &[Route] = &[
-    Route::new("GET", "/admin/users/{user_id}/keys", |visit| list(visit).boxed_local()),
-    Route::new("POST", "/admin/users/{user_id}/keys", |visit| create(visit).boxed_local()),
-    Route::new("DELETE", "/admin/keys/{key_id}", |visit| revoke(visit).boxed_local()),
-    Route::new("POST", "/admin/keys/{key_id}/rotate", |visit| rotate(visit).boxed_local()),
+    Route::new("GET", "/admin/users/{user_id}/keys", |visit| {
+        list(visit).boxed_local()
+    }),
+    Route::new("POST", "/admin/users/{user_id}/keys", |visit| {
+        create(visit).boxed_local()
+    }),
+    Route::new("DELETE", "/admin/keys/{key_id}", |visit| {
+        revoke(visit).boxed_local()
+    }),
+    Route::new("POST", "/admin/keys/{key_id}/rotate", |visit| {
+        rotate(visit).boxed_local()
+    }),
 ];
 
 /// Longest time that a rotated key lives on beside the new one: 30 days.
@@ -46,8 +54,13 @@ struct Rotation {
 async fn list(visit: Visit) -> Handled {
     let page = visit.page()?;
     users::found(&visit).await?;
-    let rows = keys::page(&visit.call.env, &visit.id, &page).await.map_err(failed)?;
-    Ok(Reply::json(200, &page.answer(rows, |key| (0, &key.key_id), body)))
+    let rows = keys::page(&visit.call.env, &visit.id, &page)
+        .await
+        .map_err(failed)?;
+    Ok(Reply::json(
+        200,
+        &page.answer(rows, |key| (0, &key.key_id), body),
+    ))
 }
 
 async fn create(mut visit: Visit) -> Handled {
@@ -88,7 +101,10 @@ async fn create(mut visit: Visit) -> Handled {
 async fn revoke(visit: Visit) -> Handled {
     let old = found(&visit).await?;
     let at = visit.call.now;
-    let revoked = Key { revoked_at: Some(at), ..old.clone() };
+    let revoked = Key {
+        revoked_at: Some(at),
+        ..old.clone()
+    };
     let now = visit.now();
     let entry = Entry {
         at: &now,
@@ -97,10 +113,15 @@ async fn revoke(visit: Visit) -> Handled {
         before: Some(body(&old)),
         after: Some(body(&revoked)),
     };
-    keys::revoke(&visit.call.env, &old.key_id, at, &entry).await.map_err(failed)?;
+    keys::revoke(&visit.call.env, &old.key_id, at, &entry)
+        .await
+        .map_err(failed)?;
     end(&visit.call, &old).await;
     let at = old.revoked_at.map_or(at, |earlier| earlier.min(at));
-    let ask = Ask::Revoke { key_id: old.key_id, at };
+    let ask = Ask::Revoke {
+        key_id: old.key_id,
+        at,
+    };
     push::in_force(&visit.call, &old.user_id, ask).await?;
     Ok(Reply::empty(204))
 }
@@ -110,7 +131,10 @@ async fn revoke(visit: Visit) -> Handled {
 async fn rotate(mut visit: Visit) -> Handled {
     let Rotation { overlap_seconds } = visit.body().await?;
     if overlap_seconds > MAX_OVERLAP_SECONDS {
-        return Err(input::refused("overlap_seconds", "must be at most 2592000, which is 30 days"));
+        return Err(input::refused(
+            "overlap_seconds",
+            "must be at most 2592000, which is 30 days",
+        ));
     }
     let old = found(&visit).await?;
     rotatable(&old, visit.call.now)?;
@@ -131,7 +155,10 @@ async fn rotate(mut visit: Visit) -> Handled {
         before: Some(body(&old)),
         after: Some(body(&new)),
     };
-    let ask = Ask::Revoke { key_id: old.key_id.clone(), at: ends };
+    let ask = Ask::Revoke {
+        key_id: old.key_id.clone(),
+        at: ends,
+    };
     let told = push::asked(&visit.call.env, &old.user_id, &ask).await;
     told.map_err(|_| ApiError::Unavailable("accounts"))?;
     let rotated = keys::rotate(&visit.call.env, &old, &new, ends, &entry).await;
@@ -143,7 +170,9 @@ async fn rotate(mut visit: Visit) -> Handled {
 }
 
 async fn found(visit: &Visit) -> Result<Key, ApiError> {
-    let key = keys::one(&visit.call.env, &visit.id).await.map_err(failed)?;
+    let key = keys::one(&visit.call.env, &visit.id)
+        .await
+        .map_err(failed)?;
     key.ok_or_else(|| ApiError::not_found("key"))
 }
 
@@ -168,7 +197,9 @@ fn fresh(call: &Call) -> Result<(ApiKey, String), ApiError> {
     let pepper = call.settings.key_pepper.as_ref();
     let pepper = pepper.ok_or(ApiError::Misconfigured("KEY_PEPPER is not set"))?;
     let key = ApiKey::generate().map_err(|_| ApiError::Misconfigured("no random numbers"))?;
-    let hash = key.hash(pepper).ok_or(ApiError::Misconfigured("KEY_PEPPER"))?;
+    let hash = key
+        .hash(pepper)
+        .ok_or(ApiError::Misconfigured("KEY_PEPPER"))?;
     Ok((key, hash))
 }
 

@@ -37,13 +37,19 @@ type Handler = fn(Visit) -> LocalBoxFuture<'static, Handled>;
 
 impl Route {
     const fn new(method: &'static str, pattern: &'static str, handler: Handler) -> Self {
-        Self { method, pattern, handler }
+        Self {
+            method,
+            pattern,
+            handler,
+        }
     }
 }
 
 /// All routes of the desk, by subject.
 const TABLES: &[&[Route]] = &[
-    &[Route::new("GET", "/admin/", |_| async { index() }.boxed_local())],
+    &[Route::new("GET", "/admin/", |_| {
+        async { index() }.boxed_local()
+    })],
     plans::ROUTES,
     users::ROUTES,
     quota::ROUTES,
@@ -57,7 +63,9 @@ const TABLES: &[&[Route]] = &[
 
 /// Jobs; their handlers are at home with the jobs.
 const JOBS: &[Route] = &[
-    Route::new("GET", "/admin/jobs", |visit| async move { jobs::list(&visit).await }.boxed_local()),
+    Route::new("GET", "/admin/jobs", |visit| {
+        async move { jobs::list(&visit).await }.boxed_local()
+    }),
     Route::new("POST", "/admin/jobs/{id}/retry", |visit| {
         async move { jobs::retry(&visit).await }.boxed_local()
     }),
@@ -71,7 +79,8 @@ pub fn all() -> impl Iterator<Item = &'static Route> {
 /// Answers one of the operator's routes.
 pub async fn route(call: Call, path: &str) -> Handled {
     auth::require_admin(&call.request, &call.env, &call.settings, call.now).await?;
-    let method = call.request.method().to_string();
+    // `Request::method` takes any method it does not know for a GET.
+    let method = call.request.inner().method();
     let mut allowed = Vec::new();
     for route in all() {
         match capture(route.pattern, path) {
@@ -95,7 +104,10 @@ fn index() -> Handled {
     let list: Vec<_> = all()
         .map(|route| json!({"method": route.method, "path": route.pattern}))
         .collect();
-    Ok(Reply::json(200, &json!({"data": list, "next_cursor": null})))
+    Ok(Reply::json(
+        200,
+        &json!({"data": list, "next_cursor": null}),
+    ))
 }
 
 /// What stands in the path where the pattern has its braces; empty if it has none, `None` if the path is
@@ -121,7 +133,9 @@ fn capture(pattern: &str, path: &str) -> Option<String> {
 
 /// The id an escaped segment means; `None` if it is empty or no text.
 fn unescaped(segment: &str) -> Option<String> {
-    let text = percent_encoding::percent_decode_str(segment).decode_utf8().ok()?;
+    let text = percent_encoding::percent_decode_str(segment)
+        .decode_utf8()
+        .ok()?;
     (!text.is_empty()).then(|| text.into_owned())
 }
 
@@ -132,14 +146,29 @@ mod tests {
     #[test]
     fn ids_are_read_from_whole_segments() {
         let user = |path| capture("/admin/users/{user_id}/keys", path);
-        assert_eq!(user("/admin/users/a%2Fb%40c/keys").as_deref(), Some("a/b@c"));
-        for other in ["/admin/users/a/b/keys", "/admin/users//keys", "/admin/users/a/keys/", "/x", ""] {
+        assert_eq!(
+            user("/admin/users/a%2Fb%40c/keys").as_deref(),
+            Some("a/b@c")
+        );
+        for other in [
+            "/admin/users/a/b/keys",
+            "/admin/users//keys",
+            "/admin/users/a/keys/",
+            "/x",
+            "",
+        ] {
             assert_eq!(user(other), None, "{other}");
         }
         assert_eq!(user("/admin/users/%ff/keys"), None);
         let model = |path| capture("/admin/models/{model*}", path);
-        assert_eq!(model("/admin/models/@cf/meta/llama").as_deref(), Some("@cf/meta/llama"));
-        assert_eq!(model("/admin/models/%40cf%2Fmeta").as_deref(), Some("@cf/meta"));
+        assert_eq!(
+            model("/admin/models/@cf/meta/llama").as_deref(),
+            Some("@cf/meta/llama")
+        );
+        assert_eq!(
+            model("/admin/models/%40cf%2Fmeta").as_deref(),
+            Some("@cf/meta")
+        );
         assert_eq!(model("/admin/models/"), None);
         assert_eq!(model("/admin/models"), None);
         assert_eq!(capture("/admin/plans", "/admin/plans").as_deref(), Some(""));
@@ -149,7 +178,12 @@ mod tests {
     fn no_route_is_there_twice() {
         let mut seen = std::collections::HashSet::new();
         for route in all() {
-            assert!(seen.insert((route.method, route.pattern)), "{} {}", route.method, route.pattern);
+            assert!(
+                seen.insert((route.method, route.pattern)),
+                "{} {}",
+                route.method,
+                route.pattern
+            );
             assert!(route.pattern.starts_with("/admin/"));
         }
     }

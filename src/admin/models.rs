@@ -16,9 +16,15 @@ use crate::ledger::models::{self, ModelRow, UpstreamKind};
 /// The routes of models.
 pub const ROUTES: &[Route] = &[
     Route::new("GET", "/admin/models", |visit| list(visit).boxed_local()),
-    Route::new("GET", "/admin/models/{model*}", |visit| show(visit).boxed_local()),
-    Route::new("PUT", "/admin/models/{model*}", |visit| put(visit).boxed_local()),
-    Route::new("DELETE", "/admin/models/{model*}", |visit| delete(visit).boxed_local()),
+    Route::new("GET", "/admin/models/{model*}", |visit| {
+        show(visit).boxed_local()
+    }),
+    Route::new("PUT", "/admin/models/{model*}", |visit| {
+        put(visit).boxed_local()
+    }),
+    Route::new("DELETE", "/admin/models/{model*}", |visit| {
+        delete(visit).boxed_local()
+    }),
 ];
 
 /// Longest name of a model.
@@ -26,8 +32,12 @@ const MAX_NAME: usize = 256;
 /// Most other names of one model.
 const MAX_ALIASES: usize = 50;
 /// Secrets that are the gateway's own and never a provider's; so are all that begin with `JWT_`.
-const OWN_SECRETS: [&str; 4] =
-    ["ADMIN_TOKEN", "KEY_PEPPER", "WEBHOOK_SECRET", "TRUSTED_PROXY_SECRET"];
+const OWN_SECRETS: [&str; 4] = [
+    "ADMIN_TOKEN",
+    "KEY_PEPPER",
+    "WEBHOOK_SECRET",
+    "TRUSTED_PROXY_SECRET",
+];
 
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -42,7 +52,10 @@ struct Model {
 async fn list(visit: Visit) -> Handled {
     let page = visit.page()?;
     let rows = models::page(&visit.call.env, &page).await.map_err(failed)?;
-    Ok(Reply::json(200, &page.answer(rows, |row| (0, &row.model), |row| json!(row))))
+    Ok(Reply::json(
+        200,
+        &page.answer(rows, |row| (0, &row.model), |row| json!(row)),
+    ))
 }
 
 async fn show(visit: Visit) -> Handled {
@@ -54,7 +67,9 @@ async fn show(visit: Visit) -> Handled {
 async fn put(mut visit: Visit) -> Handled {
     let body: Model = visit.body().await?;
     for _ in 0..RACES {
-        let old = models::one(&visit.call.env, &visit.id).await.map_err(failed)?;
+        let old = models::one(&visit.call.env, &visit.id)
+            .await
+            .map_err(failed)?;
         match &old {
             Some(row) => visit.expect(row.version)?,
             None if visit.is_conditional() => return Err(ApiError::PreconditionFailed),
@@ -68,14 +83,20 @@ async fn put(mut visit: Visit) -> Handled {
         let now = visit.now();
         let entry = Entry {
             at: &now,
-            action: if old.is_some() { "model.update" } else { "model.create" },
+            action: if old.is_some() {
+                "model.update"
+            } else {
+                "model.create"
+            },
             target: &visit.id,
             before: old.as_ref().map(audited),
             after: Some(audited(&row)),
         };
         let status = if old.is_some() { 200 } else { 201 };
         let written = match &old {
-            Some(_) => models::update(&visit.call.env, &row, &entry).await.map_err(failed)?,
+            Some(_) => models::update(&visit.call.env, &row, &entry)
+                .await
+                .map_err(failed)?,
             None => {
                 let created = models::create(&visit.call.env, &row, &entry).await;
                 created.map_err(|e| conflicts(e, "A model of this name is there meanwhile."))?;
@@ -104,7 +125,10 @@ async fn delete(visit: Visit) -> Handled {
             before: Some(audited(&row)),
             after: None,
         };
-        if models::delete(&visit.call.env, &row, &entry).await.map_err(failed)? {
+        if models::delete(&visit.call.env, &row, &entry)
+            .await
+            .map_err(failed)?
+        {
             gateway::models::forget();
             return Ok(Reply::empty(204));
         }
@@ -113,7 +137,9 @@ async fn delete(visit: Visit) -> Handled {
 }
 
 async fn found(visit: &Visit) -> Result<ModelRow, ApiError> {
-    let row = models::one(&visit.call.env, &visit.id).await.map_err(failed)?;
+    let row = models::one(&visit.call.env, &visit.id)
+        .await
+        .map_err(failed)?;
     row.ok_or_else(|| ApiError::not_found("model"))
 }
 
@@ -154,7 +180,10 @@ async fn check(call: &Call, row: &ModelRow) -> Result<(), ApiError> {
 
 fn check_base_url(call: &Call, url: &str) -> Result<(), ApiError> {
     if url.contains(['?', '#']) {
-        return Err(input::refused("base_url", "must be without a query or a fragment"));
+        return Err(input::refused(
+            "base_url",
+            "must be without a query or a fragment",
+        ));
     }
     input::check_target("base_url", url, &call.settings)
 }
@@ -162,12 +191,20 @@ fn check_base_url(call: &Call, url: &str) -> Result<(), ApiError> {
 /// A row must not be able to send one of the gateway's own secrets to an address of its choice.
 fn check_secret_name(name: &str) -> Result<(), ApiError> {
     let form = (1..=64).contains(&name.len())
-        && name.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_');
+        && name
+            .bytes()
+            .all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_');
     if !form {
-        return Err(input::refused("secret_name", "must be 1 to 64 of `A-Z`, `0-9` and `_`"));
+        return Err(input::refused(
+            "secret_name",
+            "must be 1 to 64 of `A-Z`, `0-9` and `_`",
+        ));
     }
     if OWN_SECRETS.contains(&name) || name.starts_with("JWT_") {
-        return Err(input::refused("secret_name", "is a secret of the gateway's own"));
+        return Err(input::refused(
+            "secret_name",
+            "is a secret of the gateway's own",
+        ));
     }
     Ok(())
 }
@@ -192,7 +229,10 @@ fn check_model(field: &str, name: &str) -> Result<(), ApiError> {
     if form {
         return Ok(());
     }
-    Err(input::refused(field, "must be 1 to 256 printable characters without spaces or `*`"))
+    Err(input::refused(
+        field,
+        "must be 1 to 256 printable characters without spaces or `*`",
+    ))
 }
 
 /// What the audit keeps of a model: what an operator can change.
@@ -212,7 +252,15 @@ mod tests {
 
     #[test]
     fn the_gateways_own_secrets_are_no_providers() {
-        for bad in ["KEY_PEPPER", "ADMIN_TOKEN", "JWT_HS256_SECRET", "", "a", "A B", "A-B"] {
+        for bad in [
+            "KEY_PEPPER",
+            "ADMIN_TOKEN",
+            "JWT_HS256_SECRET",
+            "",
+            "a",
+            "A B",
+            "A-B",
+        ] {
             assert!(check_secret_name(bad).is_err(), "{bad}");
         }
         assert!(check_secret_name("OPENAI_API_KEY_2").is_ok());

@@ -15,9 +15,15 @@ use crate::plans::{InvalidPlan, Plan, cache};
 pub const ROUTES: &[Route] = &[
     Route::new("GET", "/admin/plans", |visit| list(visit).boxed_local()),
     Route::new("POST", "/admin/plans", |visit| create(visit).boxed_local()),
-    Route::new("GET", "/admin/plans/{plan_id}", |visit| show(visit).boxed_local()),
-    Route::new("PATCH", "/admin/plans/{plan_id}", |visit| change(visit).boxed_local()),
-    Route::new("DELETE", "/admin/plans/{plan_id}", |visit| delete(visit).boxed_local()),
+    Route::new("GET", "/admin/plans/{plan_id}", |visit| {
+        show(visit).boxed_local()
+    }),
+    Route::new("PATCH", "/admin/plans/{plan_id}", |visit| {
+        change(visit).boxed_local()
+    }),
+    Route::new("DELETE", "/admin/plans/{plan_id}", |visit| {
+        delete(visit).boxed_local()
+    }),
 ];
 
 async fn list(visit: Visit) -> Handled {
@@ -28,14 +34,21 @@ async fn list(visit: Visit) -> Handled {
         Err(bad) => bad.plan_id.clone(),
     };
     let rows: Vec<_> = rows.into_iter().map(|row| (id(&row), row)).collect();
-    Ok(Reply::json(200, &page.answer(rows, |(id, _)| (0, id), |(_, row)| listed(row))))
+    Ok(Reply::json(
+        200,
+        &page.answer(rows, |(id, _)| (0, id), |(_, row)| listed(row)),
+    ))
 }
 
 async fn create(mut visit: Visit) -> Handled {
     let fields = visit.object().await?;
     input::only_objects("", &fields)?;
     let plan = Plan::from_value(Value::Object(fields)).map_err(|e| refused(&e))?;
-    let stored = StoredPlan { plan, version: 1, updated_at: visit.now() };
+    let stored = StoredPlan {
+        plan,
+        version: 1,
+        updated_at: visit.now(),
+    };
     let entry = Entry {
         at: &stored.updated_at,
         action: "plan.create",
@@ -76,7 +89,11 @@ async fn change(mut visit: Visit) -> Handled {
         let updated = plans::update(&visit.call.env, &plan, stored.version, &entry).await;
         if updated.map_err(failed)? {
             cache::forget();
-            let stored = StoredPlan { plan, version: stored.version + 1, updated_at: now };
+            let stored = StoredPlan {
+                plan,
+                version: stored.version + 1,
+                updated_at: now,
+            };
             return Ok(shown(200, &body(&stored), stored.version));
         }
     }
@@ -106,7 +123,9 @@ async fn delete(visit: Visit) -> Handled {
 }
 
 async fn found(visit: &Visit) -> Result<StoredPlan, ApiError> {
-    let stored = plans::one(&visit.call.env, &visit.id).await.map_err(failed)?;
+    let stored = plans::one(&visit.call.env, &visit.id)
+        .await
+        .map_err(failed)?;
     stored.ok_or_else(|| ApiError::not_found("plan"))
 }
 

@@ -18,10 +18,18 @@ use crate::plans::MAX_COUNT;
 
 /// The routes of quotas.
 pub const ROUTES: &[Route] = &[
-    Route::new("GET", "/admin/users/{user_id}/quota", |visit| quota(visit).boxed_local()),
-    Route::new("GET", "/admin/users/{user_id}/usage", |visit| usage(visit).boxed_local()),
-    Route::new("POST", "/admin/users/{user_id}/reset", |visit| reset(visit).boxed_local()),
-    Route::new("POST", "/admin/users/{user_id}/grant", |visit| grant(visit).boxed_local()),
+    Route::new("GET", "/admin/users/{user_id}/quota", |visit| {
+        quota(visit).boxed_local()
+    }),
+    Route::new("GET", "/admin/users/{user_id}/usage", |visit| {
+        usage(visit).boxed_local()
+    }),
+    Route::new("POST", "/admin/users/{user_id}/reset", |visit| {
+        reset(visit).boxed_local()
+    }),
+    Route::new("POST", "/admin/users/{user_id}/grant", |visit| {
+        grant(visit).boxed_local()
+    }),
 ];
 
 /// Most policies one reset may name: all that a plan can have.
@@ -50,8 +58,13 @@ async fn quota(visit: Visit) -> Handled {
 async fn usage(visit: Visit) -> Handled {
     let (from, to) = desk::span(&visit.call)?;
     users::found(&visit).await?;
-    let rows = history::days(&visit.call.env, &visit.id, &from, &to).await.map_err(failed)?;
-    Ok(Reply::json(200, &json!({"data": rows, "next_cursor": null})))
+    let rows = history::days(&visit.call.env, &visit.id, &from, &to)
+        .await
+        .map_err(failed)?;
+    Ok(Reply::json(
+        200,
+        &json!({"data": rows, "next_cursor": null}),
+    ))
 }
 
 /// Forgets what was used: the way back for a user who is over quota.
@@ -72,23 +85,39 @@ async fn reset(mut visit: Visit) -> Handled {
 
 /// A top-up. It is asked for once: whether one whose answer was lost has happened, the quota tells.
 async fn grant(mut visit: Visit) -> Handled {
-    let Grant { policy, amount, expires_at } = visit.body().await?;
+    let Grant {
+        policy,
+        amount,
+        expires_at,
+    } = visit.body().await?;
     let name = PolicyName::from(policy.clone());
     if !matches!(name, PolicyName::Daily | PolicyName::MonthlyTokens) {
-        return Err(input::refused("policy", "must be `daily` or `monthly-tokens`"));
+        return Err(input::refused(
+            "policy",
+            "must be `daily` or `monthly-tokens`",
+        ));
     }
     if !(1..=MAX_COUNT).contains(&amount) {
-        return Err(input::refused("amount", "must be 1 or more, and below 2^53"));
+        return Err(input::refused(
+            "amount",
+            "must be 1 or more, and below 2^53",
+        ));
     }
     let expires = expires_at.as_deref();
-    let expires = expires.map(|at| input::future("expires_at", at, visit.call.now)).transpose()?;
+    let expires = expires
+        .map(|at| input::future("expires_at", at, visit.call.now))
+        .transpose()?;
     let before = view(&visit.call, &visit.id).await?;
     if !before.policies.iter().any(|p| p.name == name) {
         return Err(input::refused("policy", "is unlimited for this user"));
     }
     let after = json!({"policy": policy, "amount": amount, "expires_at": expires_at});
     write_audit(&visit, "user.grant", Some(used(&before)), after).await?;
-    let ask = Ask::Grant { policy: name, amount, expires_at: expires };
+    let ask = Ask::Grant {
+        policy: name,
+        amount,
+        expires_at: expires,
+    };
     let answer = client::ask(&visit.call.env, &visit.id, Asker::default(), ask).await;
     let after = stands(answer.map_err(|_| ApiError::Unavailable("accounts"))?)?;
     Ok(shown(&visit, &after))
@@ -102,7 +131,13 @@ async fn write_audit(
     after: Value,
 ) -> Result<(), ApiError> {
     let now = visit.now();
-    let entry = Entry { at: &now, action, target: &visit.id, before, after: Some(after) };
+    let entry = Entry {
+        at: &now,
+        action,
+        target: &visit.id,
+        before,
+        after: Some(after),
+    };
     audit::write(&visit.call.env, &entry).await.map_err(failed)
 }
 
@@ -127,9 +162,7 @@ fn shown(visit: &Visit, snapshot: &Snapshot) -> Reply {
 
 /// What the audit keeps of a quota.
 fn used(snapshot: &Snapshot) -> Value {
-    let line = |policy: &crate::limits::PolicyView| {
-        json!({"name": policy.name, "limit": policy.limit, "used": policy.used})
-    };
+    let line = |policy: &crate::limits::PolicyView| json!({"name": policy.name, "limit": policy.limit, "used": policy.used});
     snapshot.policies.iter().map(line).collect()
 }
 
@@ -140,9 +173,9 @@ fn policy_names(names: &[String]) -> Result<Vec<PolicyName>, ApiError> {
     let known = |(i, name): (usize, &String)| {
         let policy = PolicyName::from(name.clone());
         let written = policy.to_string() == *name;
-        written.then_some(policy).ok_or_else(|| {
-            input::refused(&format!("policies[{i}]"), "is not the name of a policy")
-        })
+        written
+            .then_some(policy)
+            .ok_or_else(|| input::refused(&format!("policies[{i}]"), "is not the name of a policy"))
     };
     names.iter().enumerate().map(known).collect()
 }
@@ -153,10 +186,14 @@ mod tests {
 
     #[test]
     fn only_names_of_policies_are_taken() {
-        let names = |list: &[&str]| policy_names(&list.iter().map(ToString::to_string).collect::<Vec<_>>());
+        let names =
+            |list: &[&str]| policy_names(&list.iter().map(ToString::to_string).collect::<Vec<_>>());
         assert_eq!(
             names(&["daily", "endpoint:export"]),
-            Ok(vec![PolicyName::Daily, PolicyName::Endpoint("export".into())])
+            Ok(vec![
+                PolicyName::Daily,
+                PolicyName::Endpoint("export".into())
+            ])
         );
         assert!(names(&["dayly"]).is_err());
         assert!(names(&["daily", ""]).is_err());

@@ -17,9 +17,15 @@ use crate::plans::check_name;
 pub const ROUTES: &[Route] = &[
     Route::new("GET", "/admin/routes", |visit| list(visit).boxed_local()),
     Route::new("POST", "/admin/routes", |visit| create(visit).boxed_local()),
-    Route::new("GET", "/admin/routes/{route_id}", |visit| show(visit).boxed_local()),
-    Route::new("PATCH", "/admin/routes/{route_id}", |visit| change(visit).boxed_local()),
-    Route::new("DELETE", "/admin/routes/{route_id}", |visit| delete(visit).boxed_local()),
+    Route::new("GET", "/admin/routes/{route_id}", |visit| {
+        show(visit).boxed_local()
+    }),
+    Route::new("PATCH", "/admin/routes/{route_id}", |visit| {
+        change(visit).boxed_local()
+    }),
+    Route::new("DELETE", "/admin/routes/{route_id}", |visit| {
+        delete(visit).boxed_local()
+    }),
 ];
 
 /// More methods than there are to forward.
@@ -61,7 +67,10 @@ struct Patch {
 async fn list(visit: Visit) -> Handled {
     let page = visit.page()?;
     let rows = routes::page(&visit.call.env, &page).await.map_err(failed)?;
-    Ok(Reply::json(200, &page.answer(rows, |row| (0, &row.route_id), |row| json!(row))))
+    Ok(Reply::json(
+        200,
+        &page.answer(rows, |row| (0, &row.route_id), |row| json!(row)),
+    ))
 }
 
 async fn create(mut visit: Visit) -> Handled {
@@ -138,7 +147,10 @@ async fn delete(visit: Visit) -> Handled {
             before: Some(audited(&row)),
             after: None,
         };
-        if routes::delete(&visit.call.env, &row, &entry).await.map_err(failed)? {
+        if routes::delete(&visit.call.env, &row, &entry)
+            .await
+            .map_err(failed)?
+        {
             protected::forget();
             return Ok(Reply::empty(204));
         }
@@ -147,7 +159,9 @@ async fn delete(visit: Visit) -> Handled {
 }
 
 async fn found(visit: &Visit) -> Result<RouteRow, ApiError> {
-    let row = routes::get(&visit.call.env, &visit.id).await.map_err(failed)?;
+    let row = routes::get(&visit.call.env, &visit.id)
+        .await
+        .map_err(failed)?;
     row.ok_or_else(|| ApiError::not_found("route"))
 }
 
@@ -182,7 +196,11 @@ fn check(call: &Call, row: &RouteRow) -> Result<(), ApiError> {
     if row.path_prefix.len() > MAX_PREFIX {
         return Err(input::refused("path_prefix", "must be at most 512 bytes"));
     }
-    if row.methods.as_ref().is_some_and(|methods| methods.len() > MAX_METHODS) {
+    if row
+        .methods
+        .as_ref()
+        .is_some_and(|methods| methods.len() > MAX_METHODS)
+    {
         return Err(input::refused("methods", "has too many entries"));
     }
     protected::check(row).map_err(|e| input::refused(e.field, &e.reason))?;

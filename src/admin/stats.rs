@@ -13,13 +13,20 @@ use crate::http::router::Handled;
 use crate::ledger::stats::{self, PlanRow, Stats};
 
 /// The routes of statistics.
-pub const ROUTES: &[Route] =
-    &[Route::new("GET", "/admin/stats", |visit| show(visit).boxed_local())];
+pub const ROUTES: &[Route] = &[Route::new("GET", "/admin/stats", |visit| {
+    show(visit).boxed_local()
+})];
 
 async fn show(visit: Visit) -> Handled {
     let (from, to) = desk::span(&visit.call)?;
-    let stats = stats::between(&visit.call.env, &from, &to).await.map_err(failed)?;
-    let plans: Vec<_> = stats.plans.iter().map(|plan| counts(plan, &stats)).collect();
+    let stats = stats::between(&visit.call.env, &from, &to)
+        .await
+        .map_err(failed)?;
+    let plans: Vec<_> = stats
+        .plans
+        .iter()
+        .map(|plan| counts(plan, &stats))
+        .collect();
     let body = json!({
         "from": from,
         "to": to,
@@ -33,9 +40,8 @@ async fn show(visit: Visit) -> Handled {
 }
 
 fn totals(stats: &Stats) -> Value {
-    let sum = |field: fn(&PlanRow) -> u64| {
-        stats.plans.iter().map(field).fold(0, u64::saturating_add)
-    };
+    let sum =
+        |field: fn(&PlanRow) -> u64| stats.plans.iter().map(field).fold(0, u64::saturating_add);
     let (allowed, refused) = (sum(|p| p.allowed), sum(|p| p.refused));
     json!({
         "allowed": allowed,
@@ -50,8 +56,9 @@ fn totals(stats: &Stats) -> Value {
 
 fn counts(plan: &PlanRow, stats: &Stats) -> Value {
     let of_plan = stats.refusals.iter().filter(|r| r.plan_id == plan.plan_id);
-    let refused_by: Map<_, _> =
-        of_plan.map(|r| (r.policy.clone(), json!(r.refused))).collect();
+    let refused_by: Map<_, _> = of_plan
+        .map(|r| (r.policy.clone(), json!(r.refused)))
+        .collect();
     json!({
         "plan_id": plan.plan_id,
         "allowed": plan.allowed,
@@ -74,9 +81,7 @@ fn endpoints(stats: &Stats) -> Vec<Value> {
             *sum = sum.saturating_add(row.refused);
         }
     }
-    let line = |(name, refused): (&str, u64)| {
-        json!({"name": name, "allowed": null, "refused": refused, "refusal_rate": null})
-    };
+    let line = |(name, refused): (&str, u64)| json!({"name": name, "allowed": null, "refused": refused, "refusal_rate": null});
     refused.into_iter().map(line).collect()
 }
 

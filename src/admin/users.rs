@@ -19,9 +19,15 @@ use crate::plans::UserStatus;
 pub const ROUTES: &[Route] = &[
     Route::new("GET", "/admin/users", |visit| list(visit).boxed_local()),
     Route::new("POST", "/admin/users", |visit| create(visit).boxed_local()),
-    Route::new("GET", "/admin/users/{user_id}", |visit| show(visit).boxed_local()),
-    Route::new("PATCH", "/admin/users/{user_id}", |visit| change(visit).boxed_local()),
-    Route::new("DELETE", "/admin/users/{user_id}", |visit| delete(visit).boxed_local()),
+    Route::new("GET", "/admin/users/{user_id}", |visit| {
+        show(visit).boxed_local()
+    }),
+    Route::new("PATCH", "/admin/users/{user_id}", |visit| {
+        change(visit).boxed_local()
+    }),
+    Route::new("DELETE", "/admin/users/{user_id}", |visit| {
+        delete(visit).boxed_local()
+    }),
 ];
 
 /// The plan of users who are created without one.
@@ -58,10 +64,18 @@ async fn list(visit: Visit) -> Handled {
     let page = visit.page()?;
     let prefix = visit.query("q")?;
     if prefix.as_ref().is_some_and(|q| q.len() > MAX_PREFIX) {
-        return Err(input::refused("q", "must be the beginning of an id or an email address"));
+        return Err(input::refused(
+            "q",
+            "must be the beginning of an id or an email address",
+        ));
     }
-    let rows = users::page(&visit.call.env, &page, prefix.as_deref()).await.map_err(failed)?;
-    Ok(Reply::json(200, &page.answer(rows, |user| (0, &user.user_id), |user| json!(user))))
+    let rows = users::page(&visit.call.env, &page, prefix.as_deref())
+        .await
+        .map_err(failed)?;
+    Ok(Reply::json(
+        200,
+        &page.answer(rows, |user| (0, &user.user_id), |user| json!(user)),
+    ))
 }
 
 async fn create(mut visit: Visit) -> Handled {
@@ -90,7 +104,9 @@ async fn create(mut visit: Visit) -> Handled {
     };
     let created = users::create(&visit.call.env, &user, &entry).await;
     created.map_err(|e| conflicts(e, "A user of this id is there already."))?;
-    let stored = users::one(&visit.call.env, &user.user_id).await.map_err(failed)?;
+    let stored = users::one(&visit.call.env, &user.user_id)
+        .await
+        .map_err(failed)?;
     let stored = stored.ok_or_else(visit::busy)?;
     welcome_back(&visit.call, &stored).await;
     Ok(shown(201, &json!(stored), stored.version))
@@ -128,6 +144,9 @@ async fn change(mut visit: Visit) -> Handled {
             user.version += 1;
             user.updated_at = now;
         }
+        if user.plan_id != old.plan_id || user.status != old.status {
+            forget_keys(&visit.call, &user.user_id).await?;
+        }
         // A change that changes nothing is one repeated because its account was out of reach.
         if user == old || stands_otherwise(&old, &user) {
             let adopt = Ask::Adopt(Some(user.standing()));
@@ -149,7 +168,6 @@ async fn delete(visit: Visit) -> Handled {
             }
         };
         visit.expect(user.version)?;
-        let hashes = keys::hashes(&visit.call.env, &user.user_id).await.map_err(failed)?;
         let now = visit.now();
         let entry = Entry {
             at: &now,
@@ -158,7 +176,13 @@ async fn delete(visit: Visit) -> Handled {
             before: Some(audited(&user)),
             after: None,
         };
-        if users::delete(&visit.call.env, &user, &entry).await.map_err(failed)? {
+        let hashes = keys::hashes(&visit.call.env, &user.user_id)
+            .await
+            .map_err(failed)?;
+        if users::delete(&visit.call.env, &user, &entry)
+            .await
+            .map_err(failed)?
+        {
             push::forget_keys(&visit.call.env, &hashes).await;
             push::in_force(&visit.call, &user.user_id, Ask::Adopt(None)).await?;
             return Ok(Reply::empty(204));
@@ -169,7 +193,9 @@ async fn delete(visit: Visit) -> Handled {
 
 /// The user in the path, or 404.
 pub async fn found(visit: &Visit) -> Result<User, ApiError> {
-    let user = users::one(&visit.call.env, &visit.id).await.map_err(failed)?;
+    let user = users::one(&visit.call.env, &visit.id)
+        .await
+        .map_err(failed)?;
     user.ok_or_else(|| ApiError::not_found("user"))
 }
 
@@ -198,9 +224,19 @@ impl Patch {
 /// Somebody whose account already exists, from an earlier life under the same id, may be remembered there
 /// as they were; a stranger's account will ask the ledger by itself.
 async fn welcome_back(call: &Call, user: &User) {
-    if usage::has_called(&call.env, &user.user_id).await.unwrap_or(true) {
+    if usage::has_called(&call.env, &user.user_id)
+        .await
+        .unwrap_or(true)
+    {
         push::later(call, &user.user_id, Ask::Adopt(Some(user.standing())));
     }
+}
+
+/// The copies of a user's keys tell their plan for when the account store is out.
+async fn forget_keys(call: &Call, user_id: &str) -> Result<(), ApiError> {
+    let hashes = keys::hashes(&call.env, user_id).await.map_err(failed)?;
+    push::forget_keys(&call.env, &hashes).await;
+    Ok(())
 }
 
 /// `.` and `..` can't stand in a path.
@@ -208,7 +244,10 @@ fn check_id(id: &str) -> Result<(), ApiError> {
     if is_user_id(id) && id != "." && id != ".." {
         return Ok(());
     }
-    Err(input::refused("user_id", "must be 1 to 128 printable characters without spaces"))
+    Err(input::refused(
+        "user_id",
+        "must be 1 to 128 printable characters without spaces",
+    ))
 }
 
 fn check_ways(call: &Call, user: &User) -> Result<(), ApiError> {
@@ -226,7 +265,9 @@ async fn check_plan(call: &Call, user: &User) -> Result<(), ApiError> {
     let stored = stored.ok_or_else(|| input::refused("plan_id", "there is no such plan"))?;
     input::only_objects("overrides", &user.overrides)?;
     let effective = stored.plan.with_overrides(&user.overrides);
-    effective.map(|_| ()).map_err(|e| input::refused_plan("overrides", &e))
+    effective
+        .map(|_| ())
+        .map_err(|e| input::refused_plan("overrides", &e))
 }
 
 /// Whether the account has to know of it.

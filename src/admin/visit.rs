@@ -42,7 +42,9 @@ impl Visit {
     pub fn query(&self, name: &str) -> Result<Option<String>, ApiError> {
         let url = self.call.request.url().map_err(|_| malformed_url())?;
         let pair = url.query_pairs().find(|(key, _)| key == name);
-        Ok(pair.map(|(_, value)| value.into_owned()).filter(|value| !value.is_empty()))
+        Ok(pair
+            .map(|(_, value)| value.into_owned())
+            .filter(|value| !value.is_empty()))
     }
 
     /// The part of a list that is asked for.
@@ -61,7 +63,11 @@ impl Visit {
             return Ok(());
         };
         let current = etag(version);
-        if asked.split(',').map(str::trim).any(|tag| tag == "*" || tag == current) {
+        if asked
+            .split(',')
+            .map(str::trim)
+            .any(|tag| tag == "*" || tag == current)
+        {
             return Ok(());
         }
         Err(ApiError::PreconditionFailed)
@@ -93,7 +99,10 @@ pub fn failed(error: LedgerError) -> ApiError {
             ApiError::Conflict("Something this refers to has changed meanwhile.".to_owned())
         }
         LedgerError::Broken(reason) => {
-            worker::console_error!("{}", serde_json::json!({"event": "ledger", "reason": reason}));
+            worker::console_error!(
+                "{}",
+                serde_json::json!({"event": "ledger", "reason": reason})
+            );
             ApiError::Misconfigured("the ledger's answer makes no sense")
         }
     }

@@ -36,9 +36,16 @@ const MAX_LENGTH: usize = 8_192;
 pub fn of(request: &Request, settings: &Settings) -> Result<Credential, ApiError> {
     let headers = request.headers();
     let get = |name| headers.get(name).ok().flatten();
-    let shown = [bearer(get("authorization")), get("x-api-key"), get("api-key")];
+    let shown = [
+        bearer(get("authorization")),
+        get("x-api-key"),
+        get("api-key"),
+    ];
     let chosen = choose(shown.into_iter().flatten().collect());
-    let access = settings.jwt.as_ref().and_then(|_| get("cf-access-jwt-assertion"));
+    let access = settings
+        .jwt
+        .as_ref()
+        .and_then(|_| get("cf-access-jwt-assertion"));
     or_access(chosen, access)
 }
 
@@ -122,7 +129,10 @@ mod tests {
         assert!(matches!(chosen(&["dummy", KEY]), Ok(Credential::Key(_))));
         assert!(matches!(chosen(&["a", "b"]), Err(ApiError::Invalid { .. })));
         assert_eq!(chosen(&[]), Err(ApiError::NoCredential));
-        assert_eq!(chosen(&["slc_live_x"]), Err(ApiError::BadCredential("malformed")));
+        assert_eq!(
+            chosen(&["slc_live_x"]),
+            Err(ApiError::BadCredential("malformed"))
+        );
     }
 
     #[test]
@@ -130,10 +140,16 @@ mod tests {
         let token = || Ok(Credential::Jwt("e30.e30.x".to_owned()));
         assert_eq!(chosen(&["e30.e30.x"]), token());
         assert_eq!(chosen(&["dummy", "e30.e30.x"]), token());
-        assert!(matches!(chosen(&["e30.e30.x", KEY]), Ok(Credential::Key(_))));
+        assert!(matches!(
+            chosen(&["e30.e30.x", KEY]),
+            Ok(Credential::Key(_))
+        ));
         let two = chosen(&["e30.e30.x", "e30.e30.y"]);
         assert!(matches!(two, Err(ApiError::Invalid { .. })));
-        assert_eq!(chosen(&["e30.e30."]), Ok(Credential::Jwt("e30.e30.".to_owned())));
+        assert_eq!(
+            chosen(&["e30.e30."]),
+            Ok(Credential::Jwt("e30.e30.".to_owned()))
+        );
         assert_eq!(chosen(&["a.b"]), Ok(Credential::Other));
         assert_eq!(chosen(&["a.b.c.d.e"]), Ok(Credential::Other));
     }
@@ -145,7 +161,10 @@ mod tests {
         assert_eq!(with_access(&[]), token);
         assert_eq!(with_access(&["dummy"]), token);
         assert!(matches!(with_access(&[KEY]), Ok(Credential::Key(_))));
-        assert_eq!(with_access(&["slc_live_x"]), Err(ApiError::BadCredential("malformed")));
+        assert_eq!(
+            with_access(&["slc_live_x"]),
+            Err(ApiError::BadCredential("malformed"))
+        );
         assert_eq!(or_access(chosen(&[]), None), Err(ApiError::NoCredential));
     }
 

@@ -27,7 +27,11 @@ pub fn may_provision(now: Millis) -> bool {
 impl Made {
     fn one_more(self, now: Millis) -> (Self, bool) {
         let minute = now.0 / 60_000;
-        let made = if minute > self.minute { Self { minute, count: 0 } } else { self };
+        let made = if minute > self.minute {
+            Self { minute, count: 0 }
+        } else {
+            self
+        };
         let allowed = made.count < PER_MINUTE;
         let count = made.count.saturating_add(u32::from(allowed));
         (Self { count, ..made }, allowed)

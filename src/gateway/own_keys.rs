@@ -21,11 +21,17 @@ async fn list(session: &mut Session) -> Handled {
     only_get(session)?;
     session.view().await?;
     let call = &session.call;
-    let url = call.request.url().map_err(|_| ApiError::invalid("The URL is malformed."))?;
+    let url = call
+        .request
+        .url()
+        .map_err(|_| ApiError::invalid("The URL is malformed."))?;
     let page = Page::of(&url)?;
     let rows = keys::good(&call.env, &session.caller.user_id, call.now, &page).await;
     let rows = rows.map_err(|_| ApiError::Unavailable("keys"))?;
-    Ok(Reply::json(200, &page.answer(rows, |key| (0, &key.key_id), body)))
+    Ok(Reply::json(
+        200,
+        &page.answer(rows, |key| (0, &key.key_id), body),
+    ))
 }
 
 fn body(key: &Key) -> Value {

@@ -8,23 +8,31 @@ use super::ApiError;
 /// Largest body of an LLM call or an admin write.
 pub const MAX_JSON: usize = 1 << 20;
 
-/// The whole body, or 413 as soon as it is known to pass `limit` bytes.
+/// Most bytes of a body that is too large which are read and thrown away: a caller who is still sending
+/// would otherwise see a broken connection instead of the 413.
+const MAX_DRAIN: usize = 16 << 20;
+
+/// The whole body, or 413 if it has more than `limit` bytes; no more than that is ever kept.
 pub async fn read(request: &mut Request, limit: usize) -> Result<Vec<u8>, ApiError> {
-    if declared_length(request).is_some_and(|length| length > limit) {
-        return Err(ApiError::TooLarge { limit });
+    let too_large = ApiError::TooLarge { limit };
+    if declared_length(request).is_some_and(|length| length > MAX_DRAIN) {
+        return Err(too_large);
     }
     if request.inner().body().is_none() {
         return Ok(Vec::new());
     }
     let mut stream = request.stream().map_err(unreadable)?;
-    let mut body = Vec::new();
+    let (mut body, mut received) = (Vec::new(), 0);
     while let Some(chunk) = stream.next().await {
-        body.extend(chunk.map_err(unreadable)?);
-        if body.len() > limit {
-            return Err(ApiError::TooLarge { limit });
+        let chunk = chunk.map_err(unreadable)?;
+        received += chunk.len();
+        if received <= limit {
+            body.extend(chunk);
+        } else if received > MAX_DRAIN {
+            break;
         }
     }
-    Ok(body)
+    if received > limit { Err(too_large) } else { Ok(body) }
 }
 
 fn declared_length(request: &Request) -> Option<usize> {

@@ -10,7 +10,15 @@ const MAX_LENGTH: usize = 2_048;
 
 /// Names that only ever mean a machine nearby.
 const PRIVATE_SUFFIXES: [&str; 10] = [
-    "localhost", "local", "internal", "localdomain", "lan", "intranet", "home", "corp", "private",
+    "localhost",
+    "local",
+    "internal",
+    "localdomain",
+    "lan",
+    "intranet",
+    "home",
+    "corp",
+    "private",
     "home.arpa",
 ];
 
@@ -49,10 +57,11 @@ fn is_public_host(host: &str) -> bool {
 /// A name without a dot is one of the network it is looked up in.
 fn is_public_name(host: &str) -> bool {
     let name = host.trim_end_matches('.').to_ascii_lowercase();
-    let private = |suffix: &&str| {
-        name.strip_suffix(*suffix).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+    let private = |suffix: &str| {
+        name.strip_suffix(suffix)
+            .is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
     };
-    name.contains('.') && !PRIVATE_SUFFIXES.iter().any(|suffix| private(&suffix))
+    name.contains('.') && !PRIVATE_SUFFIXES.iter().any(|suffix| private(suffix))
 }
 
 fn is_public_v4(ip: Ipv4Addr) -> bool {
@@ -122,19 +131,50 @@ mod tests {
     #[test]
     fn what_is_near_is_refused_however_it_is_spelt() {
         for url in [
-            "http://localhost", "http://LOCALHOST.:80", "http://a.localhost", "http://intranet",
-            "http://metadata", "http://metadata.google.internal", "http://printer.local",
-            "http://box.home.arpa.", "http://db.internal./x",
-            "http://127.0.0.1", "http://127.1", "http://2130706433", "http://0x7f000001",
-            "http://0177.0.0.1", "http://0x7f.0.1", "http://127.0.0.1.", "http://１２７.0.0.1",
-            "http://0", "http://0.0.0.0", "http://10.1.2.3", "http://172.16.0.1", "http://192.168.1.1",
-            "http://169.254.169.254/latest/meta-data", "http://0xa9fea9fe", "http://100.100.100.200",
-            "http://192.0.0.192", "http://168.63.129.16", "http://198.18.0.1", "http://224.0.0.1",
-            "http://255.255.255.255", "http://240.0.0.1",
-            "http://[::1]", "http://[::]", "http://[fe80::1]", "http://[fd00:ec2::254]",
-            "http://[ff02::1]", "http://[::ffff:127.0.0.1]", "http://[::ffff:a9fe:a9fe]",
-            "http://[::127.0.0.1]", "http://[64:ff9b::10.0.0.1]", "http://[2002:7f00:1::]",
-            "http://[2001:0:1::1]", "http://[2001:db8::1]", "http://[0:0:0:0:0:ffff:0a00:0001]",
+            "http://localhost",
+            "http://LOCALHOST.:80",
+            "http://a.localhost",
+            "http://intranet",
+            "http://metadata",
+            "http://metadata.google.internal",
+            "http://printer.local",
+            "http://box.home.arpa.",
+            "http://db.internal./x",
+            "http://127.0.0.1",
+            "http://127.1",
+            "http://2130706433",
+            "http://0x7f000001",
+            "http://0177.0.0.1",
+            "http://0x7f.0.1",
+            "http://127.0.0.1.",
+            "http://１２７.0.0.1",
+            "http://0",
+            "http://0.0.0.0",
+            "http://10.1.2.3",
+            "http://172.16.0.1",
+            "http://192.168.1.1",
+            "http://169.254.169.254/latest/meta-data",
+            "http://0xa9fea9fe",
+            "http://100.100.100.200",
+            "http://192.0.0.192",
+            "http://168.63.129.16",
+            "http://198.18.0.1",
+            "http://224.0.0.1",
+            "http://255.255.255.255",
+            "http://240.0.0.1",
+            "http://[::1]",
+            "http://[::]",
+            "http://[fe80::1]",
+            "http://[fd00:ec2::254]",
+            "http://[ff02::1]",
+            "http://[::ffff:127.0.0.1]",
+            "http://[::ffff:a9fe:a9fe]",
+            "http://[::127.0.0.1]",
+            "http://[64:ff9b::10.0.0.1]",
+            "http://[2002:7f00:1::]",
+            "http://[2001:0:1::1]",
+            "http://[2001:db8::1]",
+            "http://[0:0:0:0:0:ffff:0a00:0001]",
         ] {
             assert!(!is_public_target(url, false), "{url}");
             assert!(is_public_target(url, true), "{url}");
@@ -144,14 +184,29 @@ mod tests {
     #[test]
     fn what_is_no_plain_http_address_is_refused_always() {
         for url in [
-            "", "api.example.com", "//api.example.com", "ftp://api.example.com", "file:///etc/passwd",
-            "javascript:alert(1)", "data:text/plain,x", "https://user@api.example.com",
-            "https://user:pass@api.example.com", "https://:pass@api.example.com", "https://",
-            "https:// api.example.com", "https://api.example.com/\n", " https://api.example.com",
-            "https:\\\\api.example.com", "https://256.1.1.1", "https://[::1",
+            "",
+            "api.example.com",
+            "//api.example.com",
+            "ftp://api.example.com",
+            "file:///etc/passwd",
+            "javascript:alert(1)",
+            "data:text/plain,x",
+            "https://user@api.example.com",
+            "https://user:pass@api.example.com",
+            "https://:pass@api.example.com",
+            "https://",
+            "https:// api.example.com",
+            "https://api.example.com/\n",
+            " https://api.example.com",
+            "https:\\\\api.example.com",
+            "https://256.1.1.1",
+            "https://[::1",
         ] {
             assert!(!is_public_target(url, true), "{url:?}");
         }
-        assert!(!is_public_target(&format!("https://a.example/{}", "x".repeat(3_000)), true));
+        assert!(!is_public_target(
+            &format!("https://a.example/{}", "x".repeat(3_000)),
+            true
+        ));
     }
 }

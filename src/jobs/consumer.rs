@@ -19,8 +19,6 @@ use crate::settings::Settings;
 
 /// How often a result is stored before the job is left to another delivery.
 const STORE_TRIES: u32 = 4;
-/// How soon a job is looked at again that could not be closed.
-const CLOSE_AGAIN: Span = Span::seconds(30);
 
 /// Deals with one message of the task queue.
 pub async fn take(env: &Env, text: &str) -> Fate {
@@ -91,16 +89,14 @@ impl<'a> Consumer<'a> {
             Ok(true) => {}
             // Somebody else has it; if they end in the middle, this message is needed after all.
             Ok(false) => return self.later(lease).await,
-            Err(_) => return self.fault().await,
+            // It may have been written all the same.
+            Err(_) => return self.put_back(&claim, now).await,
         }
         let run = Run { env: self.env, settings: self.settings.clone(), now, job };
         match run.go().await {
             Next::Wait(until) => self.wait(&claim, until).await,
             Next::Again(pause) => self.again(job, &claim, pause).await,
-            Next::Fault => {
-                let pause = schedule::after_fault(self.message.faults);
-                self.put_back(&claim, self.now().plus(pause)).await
-            }
+            Next::Fault => self.put_back(&claim, now).await,
             Next::End(ending) => self.end(job, &claim, ending).await,
         }
     }
@@ -117,10 +113,9 @@ impl<'a> Consumer<'a> {
 
     /// Something of ours was out: as if the job had not been claimed.
     async fn put_back(&self, claim: &str, until: Millis) -> Fate {
-        let fate = self.fault().await;
         let ticket = self.message.ticket;
         let _ = jobs::wait(self.env, &self.message.job, claim, until, ticket).await;
-        fate
+        self.fault().await
     }
 
     /// The provider failed. The new round is written down first, so that nobody can run under the old
@@ -175,20 +170,20 @@ impl<'a> Consumer<'a> {
     /// Settles a finished job and tells its user. Every part may be done twice.
     async fn close(&self, job: &Work, used: Option<(u64, u64, bool)>) -> Fate {
         if run::settle(self.env, job, used).await.is_err() {
-            return self.later(CLOSE_AGAIN).await;
+            return self.fault().await;
         }
         let Ok(Some(row)) = jobs::any(self.env, &job.job_id).await else {
-            return self.later(CLOSE_AGAIN).await;
+            return self.fault().await;
         };
         if row.status != JobStatus::Cancelled {
             let notice = Notice::job_ended(&row);
             if notify::send(self.env, &notice).await.is_err() {
-                return self.later(CLOSE_AGAIN).await;
+                return self.fault().await;
             }
         }
         match jobs::close(self.env, &job.job_id).await {
             Ok(()) => Fate::Done,
-            Err(_) => self.later(CLOSE_AGAIN).await,
+            Err(_) => self.fault().await,
         }
     }
 

@@ -12,7 +12,7 @@ const SHORT_SPREAD: Span = Span::seconds(15);
 /// First wait after the provider failed; it doubles.
 const BACKOFF: Span = Span::seconds(30);
 /// First wait after something of ours was out; it doubles, up to [`LONGEST_FAULT_WAIT`].
-const FAULT_WAIT: Span = Span::seconds(15);
+const FAULT_WAIT: Span = Span::seconds(5);
 const LONGEST_FAULT_WAIT: Span = Span::hours(1);
 /// Runs that may get as far as the provider.
 pub const MOST_ATTEMPTS: u64 = 5;
@@ -179,7 +179,7 @@ mod tests {
         assert_eq!(after_failure(1, None), Span::seconds(30));
         assert_eq!(after_failure(3, Some(7)), Span::seconds(120));
         assert_eq!(after_failure(1, Some(60)), Span::seconds(60));
-        assert_eq!(after_fault(0), Span::seconds(15));
+        assert_eq!(after_fault(0), Span::seconds(5));
         assert_eq!(after_fault(60), Span::hours(1));
         assert_eq!(after_fault(u32::MAX), Span::hours(1));
     }

@@ -91,7 +91,9 @@ pub async fn page(env: &Env, page: &Page) -> Result<Vec<Row>, LedgerError> {
     let sql = "SELECT id, at, actor, action, target, before, after FROM audit \
                WHERE ?1 IS NULL OR id < ?1 ORDER BY id DESC LIMIT ?2";
     let after = page.after.as_ref().map(|(id, _)| *id);
-    let rows = Db::of(env)?.all::<Stored>(sql, &[after.into(), page.fetch().into()]).await?;
+    let rows = Db::of(env)?
+        .all::<Stored>(sql, &[after.into(), page.fetch().into()])
+        .await?;
     Ok(rows.into_iter().map(Stored::row).collect())
 }
 

@@ -59,9 +59,12 @@ struct Known {
     revoked_at_ms: Option<u64>,
 }
 
-/// The key with this hash, good or not.
+/// The key with this hash, good or not. A blocked user's names no plan: while the account store is out,
+/// which alone knows of the block, the plan is what lets a call pass.
 pub async fn by_hash(env: &Env, hash: &str) -> Result<Option<KeyRecord>, LedgerError> {
-    let sql = "SELECT k.key_id, k.user_id, k.scope, u.plan_id, k.expires_at_ms, k.revoked_at_ms \
+    let sql = "SELECT k.key_id, k.user_id, k.scope, \
+                 CASE u.status WHEN 'active' THEN u.plan_id ELSE '' END AS plan_id, \
+                 k.expires_at_ms, k.revoked_at_ms \
                FROM api_keys k JOIN users u USING (user_id) WHERE k.key_hash = ?1";
     let row = Db::of(env)?.first::<Known>(sql, &[hash.into()]).await?;
     Ok(row.map(|row| KeyRecord {
@@ -103,7 +106,12 @@ pub async fn good(
            AND (revoked_at_ms IS NULL OR revoked_at_ms > ?4) \
            AND (expires_at_ms IS NULL OR expires_at_ms > ?4) ORDER BY key_id LIMIT ?3"
     );
-    let binds = [user_id.into(), page.after_id().into(), page.fetch().into(), now.0.into()];
+    let binds = [
+        user_id.into(),
+        page.after_id().into(),
+        page.fetch().into(),
+        now.0.into(),
+    ];
     let rows = Db::of(env)?.all::<Row>(&sql, &binds).await?;
     Ok(rows.into_iter().map(Row::key).collect())
 }
@@ -119,7 +127,9 @@ pub async fn hashes(env: &Env, user_id: &str) -> Result<Vec<String>, LedgerError
 pub async fn create(env: &Env, key: &Key, entry: &Entry<'_>) -> Result<(), LedgerError> {
     let db = Db::of(env)?;
     let insertion = insert(&db, key, None)?;
-    db.change(audit::always(&db, entry)?, insertion).await.map(|_| ())
+    db.change(audit::always(&db, entry)?, insertion)
+        .await
+        .map(|_| ())
 }
 
 /// Revokes a key from `at` on; `false` if it already was, by then or sooner.
@@ -139,7 +149,8 @@ pub async fn revoke(
     )?;
     let sql = "UPDATE api_keys SET revoked_at_ms = ?2 \
                WHERE key_id = ?1 AND (revoked_at_ms IS NULL OR revoked_at_ms > ?2)";
-    db.change(audited, db.statement(sql, &[key_id.into(), at.0.into()])?).await
+    db.change(audited, db.statement(sql, &[key_id.into(), at.0.into()])?)
+        .await
 }
 
 /// Puts `new` in the place of a key that ends `at`; `false` if that one was revoked meanwhile.
@@ -156,8 +167,12 @@ pub async fn rotate(
     let sql = "UPDATE api_keys SET revoked_at_ms = ?2 \
                WHERE key_id = ?1 AND revoked_at_ms IS NULL";
     let revocation = db.statement(sql, &[(&old.key_id).into(), at.0.into()])?;
-    let results = db.batch(vec![audited, insert(&db, new, Some(old))?, revocation]).await?;
-    Ok(results.last().is_some_and(|result| super::db::changes(result) > 0))
+    let results = db
+        .batch(vec![audited, insert(&db, new, Some(old))?, revocation])
+        .await?;
+    Ok(results
+        .last()
+        .is_some_and(|result| super::db::changes(result) > 0))
 }
 
 /// The statement that writes a key; one in the place of another only if that one is not revoked.
@@ -186,7 +201,11 @@ fn insert(
 
 /// What isn't known to be a service key may only do what a user's may.
 fn scope(word: &str) -> Scope {
-    if word == Scope::Service.word() { Scope::Service } else { Scope::User }
+    if word == Scope::Service.word() {
+        Scope::Service
+    } else {
+        Scope::User
+    }
 }
 
 impl Row {

@@ -141,7 +141,9 @@ pub async fn namesake(env: &Env, row: &ModelRow) -> Result<Option<String>, Ledge
                    WHERE theirs.value IN (SELECT value FROM json_each(?2)))) LIMIT 1";
     let names: Vec<_> = row.aliases.iter().chain([&row.model]).collect();
     let names = json!(names).to_string();
-    let found = Db::of(env)?.first::<Found>(sql, &[(&row.model).into(), (&names).into()]).await?;
+    let found = Db::of(env)?
+        .first::<Found>(sql, &[(&row.model).into(), (&names).into()])
+        .await?;
     Ok(found.map(|found| found.model))
 }
 
@@ -151,7 +153,9 @@ pub async fn create(env: &Env, row: &ModelRow, entry: &Entry<'_>) -> Result<(), 
     let sql = "INSERT INTO models (model, upstream, base_url, secret_name, upstream_model, \
                  aliases, updated_at) VALUES (?1, ?3, ?4, ?5, ?6, ?7, ?8)";
     let insertion = row.write(&db, sql, entry)?;
-    db.change(audit::always(&db, entry)?, insertion).await.map(|_| ())
+    db.change(audit::always(&db, entry)?, insertion)
+        .await
+        .map(|_| ())
 }
 
 /// Writes a changed model; `false` if it is no longer at its row's version.
@@ -169,7 +173,8 @@ pub async fn delete(env: &Env, row: &ModelRow, entry: &Entry<'_>) -> Result<bool
     let db = Db::of(env)?;
     let sql = "DELETE FROM models WHERE model = ?1 AND version = ?2";
     let audited = audit::when(&db, entry, AUDITED, &row.at_version())?;
-    db.change(audited, db.statement(sql, &row.at_version())?).await
+    db.change(audited, db.statement(sql, &row.at_version())?)
+        .await
 }
 
 impl Row {

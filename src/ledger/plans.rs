@@ -94,10 +94,7 @@ pub async fn one(env: &Env, plan_id: &str) -> Result<Option<StoredPlan>, LedgerE
 }
 
 /// The plans by id; of a row that can't be read, its id and what is wrong with it.
-pub async fn page(
-    env: &Env,
-    page: &Page,
-) -> Result<Vec<Result<StoredPlan, BadPlan>>, LedgerError> {
+pub async fn page(env: &Env, page: &Page) -> Result<Vec<Result<StoredPlan, BadPlan>>, LedgerError> {
     let sql = format!(
         "{} FROM plans WHERE ?1 IS NULL OR plan_id > ?1 ORDER BY plan_id LIMIT ?2",
         select()
@@ -119,7 +116,9 @@ pub async fn create(env: &Env, plan: &Plan, entry: &Entry<'_>) -> Result<(), Led
         numbered(1)
     );
     let insertion = db.statement(&sql, &binds)?;
-    db.change(audit::always(&db, entry)?, insertion).await.map(|_| ())
+    db.change(audit::always(&db, entry)?, insertion)
+        .await
+        .map(|_| ())
 }
 
 /// Writes a changed plan; `false` if it is no longer at `version`.
@@ -138,7 +137,12 @@ pub async fn update(
         FIELDS.join(", "),
         numbered(4)
     );
-    let audited = audit::when(&db, entry, AUDITED, &[(&plan.plan_id).into(), version.into()])?;
+    let audited = audit::when(
+        &db,
+        entry,
+        AUDITED,
+        &[(&plan.plan_id).into(), version.into()],
+    )?;
     db.change(audited, db.statement(&sql, &binds)?).await
 }
 
@@ -163,7 +167,9 @@ fn select() -> String {
 
 /// `?from, ?from+1, …`, one for each field.
 fn numbered(from: usize) -> String {
-    let names: Vec<_> = (from..from + FIELDS.len()).map(|n| format!("?{n}")).collect();
+    let names: Vec<_> = (from..from + FIELDS.len())
+        .map(|n| format!("?{n}"))
+        .collect();
     names.join(", ")
 }
 
@@ -226,10 +232,19 @@ impl Row {
         fields.insert("plan_id".into(), json!(self.plan_id));
         fields.insert("name".into(), json!(self.name));
         fields.insert("daily_limit".into(), json!(self.daily_limit));
-        fields.insert("monthly_token_limit".into(), json!(self.monthly_token_limit));
-        fields.insert("max_tokens_per_request".into(), json!(self.max_tokens_per_request));
+        fields.insert(
+            "monthly_token_limit".into(),
+            json!(self.monthly_token_limit),
+        );
+        fields.insert(
+            "max_tokens_per_request".into(),
+            json!(self.max_tokens_per_request),
+        );
         fields.insert("max_tokens_mode".into(), json!(self.max_tokens_mode));
-        fields.insert("allowed_models".into(), nested(self.allowed_models.as_deref())?);
+        fields.insert(
+            "allowed_models".into(),
+            nested(self.allowed_models.as_deref())?,
+        );
         fields.insert("rate".into(), nested(self.rate.as_deref())?);
         if self.window != "default" {
             fields.insert("window".into(), nested(Some(&self.window))?);

@@ -81,7 +81,9 @@ pub async fn create(env: &Env, row: &RouteRow, entry: &Entry<'_>) -> Result<(), 
     let sql = "INSERT INTO routes (route_id, path_prefix, methods, upstream_url, endpoint, cost, \
                  timeout_ms, updated_at) VALUES (?1, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
     let insertion = row.write(&db, sql, entry)?;
-    db.change(audit::always(&db, entry)?, insertion).await.map(|_| ())
+    db.change(audit::always(&db, entry)?, insertion)
+        .await
+        .map(|_| ())
 }
 
 /// Writes a changed route; `false` if it is no longer at its row's version. A
@@ -101,7 +103,8 @@ pub async fn delete(env: &Env, row: &RouteRow, entry: &Entry<'_>) -> Result<bool
     let db = Db::of(env)?;
     let sql = "DELETE FROM routes WHERE route_id = ?1 AND version = ?2";
     let audited = audit::when(&db, entry, AUDITED, &row.at_version())?;
-    db.change(audited, db.statement(sql, &row.at_version())?).await
+    db.change(audited, db.statement(sql, &row.at_version())?)
+        .await
 }
 
 impl RouteRow {
@@ -116,7 +119,10 @@ impl RouteRow {
         sql: &str,
         entry: &Entry<'_>,
     ) -> Result<D1PreparedStatement, LedgerError> {
-        let methods = self.methods.as_ref().map(|methods| json!(methods).to_string());
+        let methods = self
+            .methods
+            .as_ref()
+            .map(|methods| json!(methods).to_string());
         let binds = [
             (&self.route_id).into(),
             self.version.into(),
@@ -146,7 +152,11 @@ fn readable(row: Row) -> Option<RouteRow> {
 
 impl Row {
     fn route(self) -> Result<RouteRow, LedgerError> {
-        let methods = self.methods.as_deref().map(serde_json::from_str).transpose();
+        let methods = self
+            .methods
+            .as_deref()
+            .map(serde_json::from_str)
+            .transpose();
         let methods = methods.map_err(|e| LedgerError::Broken(format!("routes.methods: {e}")))?;
         Ok(RouteRow {
             route_id: self.route_id,

@@ -106,5 +106,10 @@ pub async fn between(env: &Env, from: &str, to: &str) -> Result<Stats, LedgerErr
         &top,
     );
     let (plans, refusals, days, top_users) = try_join4(plans, refusals, days, top_users).await?;
-    Ok(Stats { plans, refusals, days, top_users })
+    Ok(Stats {
+        plans,
+        refusals,
+        days,
+        top_users,
+    })
 }

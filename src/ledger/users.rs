@@ -64,11 +64,7 @@ pub async fn one(env: &Env, user_id: &str) -> Result<Option<User>, LedgerError> 
 }
 
 /// The users by id, all of them or those whose id or email begins with `prefix`.
-pub async fn page(
-    env: &Env,
-    page: &Page,
-    prefix: Option<&str>,
-) -> Result<Vec<User>, LedgerError> {
+pub async fn page(env: &Env, page: &Page, prefix: Option<&str>) -> Result<Vec<User>, LedgerError> {
     // No character sorts after the last one, so the range holds every text with the prefix.
     let end = prefix.map(|p| format!("{p}\u{10ffff}"));
     let sql = format!(
@@ -119,7 +115,9 @@ pub async fn create(env: &Env, user: &User, entry: &Entry<'_>) -> Result<(), Led
         entry.at.into(),
     ];
     let insertion = db.statement(sql, &binds)?;
-    db.change(audit::always(&db, entry)?, insertion).await.map(|_| ())
+    db.change(audit::always(&db, entry)?, insertion)
+        .await
+        .map(|_| ())
 }
 
 /// Writes a changed user; `false` if they are no longer at the version they were read at.
@@ -139,8 +137,12 @@ pub async fn update(env: &Env, user: &User, entry: &Entry<'_>) -> Result<bool, L
         (&overrides).into(),
         entry.at.into(),
     ];
-    let audited =
-        audit::when(&db, entry, AUDITED, &[(&user.user_id).into(), user.version.into()])?;
+    let audited = audit::when(
+        &db,
+        entry,
+        AUDITED,
+        &[(&user.user_id).into(), user.version.into()],
+    )?;
     db.change(audited, db.statement(sql, &binds)?).await
 }
 
@@ -149,8 +151,12 @@ pub async fn update(env: &Env, user: &User, entry: &Entry<'_>) -> Result<bool, L
 pub async fn delete(env: &Env, user: &User, entry: &Entry<'_>) -> Result<bool, LedgerError> {
     let db = Db::of(env)?;
     let binds = [(&user.user_id).into(), user.version.into()];
-    let deletion = db.statement("DELETE FROM users WHERE user_id = ?1 AND version = ?2", &binds)?;
-    db.change(audit::when(&db, entry, AUDITED, &binds)?, deletion).await
+    let deletion = db.statement(
+        "DELETE FROM users WHERE user_id = ?1 AND version = ?2",
+        &binds,
+    )?;
+    db.change(audit::when(&db, entry, AUDITED, &binds)?, deletion)
+        .await
 }
 
 impl User {

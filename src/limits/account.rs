@@ -140,7 +140,8 @@ impl Account {
     pub fn reclaim(&mut self, now: Millis) -> bool {
         let lapsed = self.reservations.lapse(now);
         for reservation in &lapsed {
-            self.book(now, reservation, reservation.presumed(), None, true);
+            let presumed = reservation.presumed();
+            self.book(reservation.expires_at, reservation, presumed, None, true);
         }
         !lapsed.is_empty()
     }

@@ -233,13 +233,16 @@ impl Reservations {
         });
     }
 
-    /// Ends the calls whose lease is over and gives them, to be booked as presumed.
+    /// Ends the calls whose lease is over and gives them in the order they ended, to be booked as
+    /// presumed.
     pub fn lapse(&mut self, now: Millis) -> Vec<Reservation> {
         for reservation in &mut self.open {
             let furthest = now.plus(reservation.lease);
             reservation.expires_at = reservation.expires_at.min(furthest);
         }
-        let lapsed: Vec<_> = self.open.extract_if(.., |r| r.expires_at <= now).collect();
+        let ended = self.open.extract_if(.., |r| r.expires_at <= now);
+        let mut lapsed: Vec<_> = ended.collect();
+        lapsed.sort_by_key(|r| r.expires_at);
         for reservation in &lapsed {
             self.remember(now, reservation, End::Lapsed(Box::new(reservation.clone())));
         }

@@ -22,7 +22,10 @@ impl Claims {
         if expiry.plus(LEEWAY) <= now {
             return Err("expired");
         }
-        if self.instant("nbf")?.is_some_and(|start| start > now.plus(LEEWAY)) {
+        if self
+            .instant("nbf")?
+            .is_some_and(|start| start > now.plus(LEEWAY))
+        {
             return Err("not yet valid");
         }
         if self.text("iss") != Some(&policy.issuer) {
@@ -75,7 +78,9 @@ impl Claims {
 
     fn instant(&self, name: &str) -> Result<Option<Millis>, &'static str> {
         let value = self.0.get(name).filter(|value| !value.is_null());
-        value.map(|value| numeric_date(value).ok_or("malformed")).transpose()
+        value
+            .map(|value| numeric_date(value).ok_or("malformed"))
+            .transpose()
     }
 }
 
@@ -85,5 +90,7 @@ fn numeric_date(value: &Value) -> Option<Millis> {
     if let Some(seconds) = value.as_u64() {
         return Some(Millis(seconds.saturating_mul(1_000)));
     }
-    value.as_f64().map(|seconds| Millis((seconds * 1_000.0) as u64))
+    value
+        .as_f64()
+        .map(|seconds| Millis((seconds * 1_000.0) as u64))
 }

@@ -28,13 +28,19 @@ pub fn read(json: &Value) -> Option<Key> {
     if !jwk.is_for_signatures() || jwk.alg.as_ref().is_some_and(other) {
         return None;
     }
-    Some(Key { kid: jwk.kid, public })
+    Some(Key {
+        kid: jwk.kid,
+        public,
+    })
 }
 
 impl Jwk {
     fn is_for_signatures(&self) -> bool {
         let usage = self.usage.as_deref().is_none_or(|usage| usage == "sig");
-        let operations = self.key_ops.as_ref().is_none_or(|ops| ops.iter().any(|op| op == "verify"));
+        let operations = self
+            .key_ops
+            .as_ref()
+            .is_none_or(|ops| ops.iter().any(|op| op == "verify"));
         usage && operations
     }
 

@@ -70,7 +70,10 @@ impl KeySet {
     /// The usable keys of a JWK set, or of a single JWK; `None` if there are none.
     pub fn of_json(json: &Value) -> Option<Self> {
         let single = std::slice::from_ref(json);
-        let list = json.get("keys").and_then(Value::as_array).map_or(single, Vec::as_slice);
+        let list = json
+            .get("keys")
+            .and_then(Value::as_array)
+            .map_or(single, Vec::as_slice);
         Self::of(list.iter().filter_map(jwk::read).take(MAX_KEYS).collect())
     }
 
@@ -91,16 +94,28 @@ impl KeySet {
     }
 
     fn check(&self, token: &Token<'_>) -> Result<(), KeyError> {
-        let mut named = self.keys.iter().filter(|key| key.may_have_signed(token)).peekable();
+        let mut named = self
+            .keys
+            .iter()
+            .filter(|key| key.may_have_signed(token))
+            .peekable();
         if named.peek().is_none() {
             return Err(KeyError::UnknownKey);
         }
-        let mut fitting = named.filter(|key| key.public.algorithm() == token.algorithm).peekable();
+        let mut fitting = named
+            .filter(|key| key.public.algorithm() == token.algorithm)
+            .peekable();
         if fitting.peek().is_none() {
             return Err(KeyError::Algorithm);
         }
-        let good = fitting.take(MAX_TRIES).any(|key| key.public.verifies(token));
-        if good { Ok(()) } else { Err(KeyError::Signature) }
+        let good = fitting
+            .take(MAX_TRIES)
+            .any(|key| key.public.verifies(token));
+        if good {
+            Ok(())
+        } else {
+            Err(KeyError::Signature)
+        }
     }
 }
 

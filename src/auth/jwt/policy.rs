@@ -93,7 +93,9 @@ fn jwks_url(text: &str) -> Result<Url, &'static str> {
 
 fn public_key(text: &str) -> Result<KeySet, &'static str> {
     let keys = if text.trim_start().starts_with('{') {
-        parse_strict(text.as_bytes()).ok().and_then(|json| KeySet::of_json(&json))
+        parse_strict(text.as_bytes())
+            .ok()
+            .and_then(|json| KeySet::of_json(&json))
     } else {
         KeySet::of_pem(text)
     };

@@ -61,7 +61,10 @@ mod tests {
 
     #[test]
     fn no_two_subjects_share_an_id() {
-        let hashed = user("a b").strip_prefix("jwt:cc529d844da1:").unwrap().to_owned();
+        let hashed = user("a b")
+            .strip_prefix("jwt:cc529d844da1:")
+            .unwrap()
+            .to_owned();
         let ids = [
             user("ann"),
             user_id("https://id.example", &Subject::User("ann")),

@@ -3,11 +3,11 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ed25519_dalek::pkcs8::spki::EncodePublicKey;
 use futures::FutureExt;
 use hmac::{Hmac, KeyInit, Mac};
+use rsa::BoxedUint;
 use rsa::pkcs1::EncodeRsaPublicKey;
 use rsa::pkcs8::LineEnding;
 use rsa::signature::{SignatureEncoding, Signer};
 use rsa::traits::PublicKeyParts;
-use rsa::BoxedUint;
 use serde_json::{Value, json};
 use sha2::Sha256;
 
@@ -83,7 +83,10 @@ impl Keys {
         let pem = match algorithm {
             "RS256" => self.rsa.to_public_key().to_public_key_pem(LineEnding::LF),
             "ES256" => self.p256.verifying_key().to_public_key_pem(LineEnding::LF),
-            _ => self.ed25519.verifying_key().to_public_key_pem(LineEnding::LF),
+            _ => self
+                .ed25519
+                .verifying_key()
+                .to_public_key_pem(LineEnding::LF),
         };
         pem.unwrap()
     }
@@ -126,7 +129,11 @@ fn claims(changes: &Value) -> Value {
 }
 
 fn unsigned(header: &Value, claims: &Value) -> String {
-    format!("{}.{}", encode(header.to_string()), encode(claims.to_string()))
+    format!(
+        "{}.{}",
+        encode(header.to_string()),
+        encode(claims.to_string())
+    )
 }
 
 fn signed(header: &Value, claims: &Value) -> String {
@@ -154,11 +161,23 @@ fn vars() -> JwtVars {
 }
 
 fn by_key(text: &str) -> Policy {
-    JwtVars { public_key: Some(text.to_owned()), ..vars() }.policy().unwrap().unwrap()
+    JwtVars {
+        public_key: Some(text.to_owned()),
+        ..vars()
+    }
+    .policy()
+    .unwrap()
+    .unwrap()
 }
 
 fn by_secret(secret: &str) -> Policy {
-    JwtVars { hs256_secret: Some(Secret::of(secret)), ..vars() }.policy().unwrap().unwrap()
+    JwtVars {
+        hs256_secret: Some(Secret::of(secret)),
+        ..vars()
+    }
+    .policy()
+    .unwrap()
+    .unwrap()
 }
 
 fn public() -> Policy {
@@ -189,11 +208,20 @@ fn every_algorithm_is_checked_by_a_key_of_its_kind() {
     for (algorithm, kid) in [("RS256", "r"), ("ES256", "e"), ("EdDSA", "d")] {
         let named = signed(&json!({"alg": algorithm, "kid": kid}), &claims(&json!({})));
         assert!(shown(&named, &public()).is_ok(), "{algorithm}");
-        assert!(shown(&token(algorithm), &public()).is_ok(), "{algorithm} without kid");
+        assert!(
+            shown(&token(algorithm), &public()).is_ok(),
+            "{algorithm} without kid"
+        );
         let pem = KEYS.with(|keys| keys.pem(algorithm));
-        assert!(shown(&token(algorithm), &by_key(&pem)).is_ok(), "{algorithm} PEM");
+        assert!(
+            shown(&token(algorithm), &by_key(&pem)).is_ok(),
+            "{algorithm} PEM"
+        );
         let one_line = pem.replace('\n', "\\n");
-        assert!(shown(&named, &by_key(&one_line)).is_ok(), "{algorithm} PEM in a line");
+        assert!(
+            shown(&named, &by_key(&one_line)).is_ok(),
+            "{algorithm} PEM in a line"
+        );
         assert_eq!(reason(&token(algorithm), &by_secret(SECRET)), "algorithm");
     }
     assert!(shown(&token("HS256"), &by_secret(SECRET)).is_ok());
@@ -211,7 +239,10 @@ fn ed25519_has_two_names() {
 
 #[test]
 fn both_kinds_of_keys_can_be_set_and_stay_apart() {
-    let both = Policy { secret: Some(Secret::of(SECRET)), ..public() };
+    let both = Policy {
+        secret: Some(Secret::of(SECRET)),
+        ..public()
+    };
     for algorithm in ["RS256", "ES256", "EdDSA", "HS256"] {
         assert!(shown(&token(algorithm), &both).is_ok(), "{algorithm}");
     }
@@ -246,11 +277,17 @@ fn a_public_key_is_never_a_secret() {
 
 #[test]
 fn none_and_unknown_algorithms_are_refused() {
-    for algorithm in ["none", "None", "NONE", "", "RS512", "PS256", "ES384", "HS512", "hs256", "rs256"] {
+    for algorithm in [
+        "none", "None", "NONE", "", "RS512", "PS256", "ES384", "HS512", "hs256", "rs256",
+    ] {
         for policy in [public(), by_secret(SECRET)] {
             let header = json!({"alg": algorithm, "kid": "r"});
             let unsigned = unsigned(&header, &claims(&json!({})));
-            assert_eq!(reason(&format!("{unsigned}."), &policy), "algorithm", "{algorithm}");
+            assert_eq!(
+                reason(&format!("{unsigned}."), &policy),
+                "algorithm",
+                "{algorithm}"
+            );
             let signature = KEYS.with(|keys| keys.sign("RS256", unsigned.as_bytes()));
             let signed = format!("{unsigned}.{}", encode(signature));
             assert_eq!(reason(&signed, &policy), "algorithm", "{algorithm}");
@@ -280,7 +317,10 @@ fn what_the_token_brings_along_is_no_key() {
         "jku": "https://evil.example/jwks", "x5u": "https://evil.example/x5u"});
     let message = unsigned(&header, &claims(&json!({})));
     let signature = attacker.sign(message.as_bytes()).to_vec();
-    assert_eq!(reason(&format!("{message}.{}", encode(signature)), &public()), "signature");
+    assert_eq!(
+        reason(&format!("{message}.{}", encode(signature)), &public()),
+        "signature"
+    );
 }
 
 #[test]
@@ -296,13 +336,31 @@ fn a_changed_token_has_a_wrong_signature() {
         let (header, rest) = good.split_once('.').unwrap();
         let (_, signature) = rest.split_once('.').unwrap();
         let payload = encode(claims(&json!({"sub": "root"})).to_string());
-        assert_eq!(reason(&format!("{header}.{payload}.{signature}"), &policy), "signature");
-        for wrong in [String::new(), encode([0; 64]), encode([0; 256]), encode(vec![1; 5_000])] {
+        assert_eq!(
+            reason(&format!("{header}.{payload}.{signature}"), &policy),
+            "signature"
+        );
+        for wrong in [
+            String::new(),
+            encode([0; 64]),
+            encode([0; 256]),
+            encode(vec![1; 5_000]),
+        ] {
             let (message, _) = good.rsplit_once('.').unwrap();
-            assert_eq!(reason(&format!("{message}.{wrong}"), &policy), "signature", "{algorithm}");
+            assert_eq!(
+                reason(&format!("{message}.{wrong}"), &policy),
+                "signature",
+                "{algorithm}"
+            );
         }
     }
-    assert_eq!(reason(&token("HS256"), &by_secret("another secret of more than 32 bytes")), "signature");
+    assert_eq!(
+        reason(
+            &token("HS256"),
+            &by_secret("another secret of more than 32 bytes")
+        ),
+        "signature"
+    );
 }
 
 #[test]
@@ -310,21 +368,41 @@ fn what_is_no_token_is_malformed() {
     let good = token("EdDSA");
     let twice = encode(r#"{"alg":"EdDSA","alg":"HS256"}"#);
     let claims_twice = {
-        let message = format!("{}.{}", encode(r#"{"alg":"EdDSA"}"#), encode(r#"{"sub":"a","sub":"b"}"#));
+        let message = format!(
+            "{}.{}",
+            encode(r#"{"alg":"EdDSA"}"#),
+            encode(r#"{"sub":"a","sub":"b"}"#)
+        );
         let signature = KEYS.with(|keys| keys.sign("EdDSA", message.as_bytes()));
         format!("{message}.{}", encode(signature))
     };
     for text in [
-        "", ".", "..", "a.b.c", "e30", "e30.e30",
-        &format!("{good}.x"), &format!("{good}="), &format!("{good} "), &format!(".{good}"),
-        &good.replace('.', ".."), &format!("{twice}.e30.x"), &claims_twice,
+        "",
+        ".",
+        "..",
+        "a.b.c",
+        "e30",
+        "e30.e30",
+        &format!("{good}.x"),
+        &format!("{good}="),
+        &format!("{good} "),
+        &format!(".{good}"),
+        &good.replace('.', ".."),
+        &format!("{twice}.e30.x"),
+        &claims_twice,
     ] {
         assert_eq!(reason(text, &public()), "malformed", "{text}");
     }
-    let crit = signed(&json!({"alg": "EdDSA", "crit": ["b64"], "b64": false}), &claims(&json!({})));
+    let crit = signed(
+        &json!({"alg": "EdDSA", "crit": ["b64"], "b64": false}),
+        &claims(&json!({})),
+    );
     assert_eq!(reason(&crit, &public()), "malformed");
     assert_eq!(reason("e30.e30.x", &public()), "algorithm");
-    assert_eq!(reason(&signed(&json!({"alg": "EdDSA"}), &json!([])), &public()), "no expiry");
+    assert_eq!(
+        reason(&signed(&json!({"alg": "EdDSA"}), &json!([])), &public()),
+        "no expiry"
+    );
 }
 
 #[test]
@@ -345,7 +423,11 @@ fn expiry_is_required_and_has_some_leeway() {
 #[test]
 fn leeway_is_exact_to_the_millisecond() {
     let token = claiming(&json!({"exp": seconds(0)}));
-    let at = |millis| judge(&token, &public(), Millis(millis)).now_or_never().unwrap();
+    let at = |millis| {
+        judge(&token, &public(), Millis(millis))
+            .now_or_never()
+            .unwrap()
+    };
     let end = NOW.plus(Span::seconds(30)).0;
     assert!(at(end - 1).is_ok());
     assert_eq!(at(end), Err(ApiError::BadCredential("expired")));
@@ -363,13 +445,20 @@ fn a_token_for_later_has_some_leeway_too() {
 fn a_good_token_that_was_seen_still_expires() {
     let (policy, token) = (public(), claiming(&json!({})));
     assert!(shown(&token, &policy).is_ok());
-    let later = judge(&token, &policy, NOW.plus(Span::hours(1))).now_or_never().unwrap();
+    let later = judge(&token, &policy, NOW.plus(Span::hours(1)))
+        .now_or_never()
+        .unwrap();
     assert_eq!(later, Err(ApiError::BadCredential("expired")));
 }
 
 #[test]
 fn the_issuer_is_exact() {
-    for issuer in ["https://id.example", "https://ID.example/", "https://id.example/x", ""] {
+    for issuer in [
+        "https://id.example",
+        "https://ID.example/",
+        "https://id.example/x",
+        "",
+    ] {
         assert_eq!(why_not(&json!({"iss": issuer})), "issuer");
     }
     assert_eq!(why_not(&json!({"iss": null})), "issuer");
@@ -379,7 +468,14 @@ fn the_issuer_is_exact() {
 #[test]
 fn the_audience_is_a_string_or_a_list() {
     assert!(is_good(&json!({"aud": ["other", "sluice"]})));
-    for aud in [json!("other"), json!(["other"]), json!([]), json!(""), json!({}), json!([["sluice"]])] {
+    for aud in [
+        json!("other"),
+        json!(["other"]),
+        json!([]),
+        json!(""),
+        json!({}),
+        json!([["sluice"]]),
+    ] {
         assert_eq!(why_not(&json!({"aud": aud})), "audience");
     }
     assert_eq!(why_not(&json!({"aud": null})), "audience");
@@ -387,21 +483,34 @@ fn the_audience_is_a_string_or_a_list() {
 
 #[test]
 fn a_gateway_without_a_name_takes_only_tokens_for_nobody_in_particular() {
-    let nameless = Policy { audience: None, ..public() };
+    let nameless = Policy {
+        audience: None,
+        ..public()
+    };
     assert!(shown(&claiming(&json!({"aud": null})), &nameless).is_ok());
     assert_eq!(reason(&claiming(&json!({})), &nameless), "audience");
-    assert_eq!(reason(&claiming(&json!({"aud": []})), &nameless), "audience");
+    assert_eq!(
+        reason(&claiming(&json!({"aud": []})), &nameless),
+        "audience"
+    );
 }
 
 #[test]
 fn the_caller_is_named_by_issuer_and_subject() {
-    let caller = shown(&claiming(&json!({"https://id.example/plan": "pro"})), &public()).unwrap();
+    let caller = shown(
+        &claiming(&json!({"https://id.example/plan": "pro"})),
+        &public(),
+    )
+    .unwrap();
     assert_eq!(caller.user_id, "jwt:cc529d844da1:ann");
     assert_eq!(caller.plan_claim.as_deref(), Some("pro"));
     assert_eq!(caller.plan_hint, caller.plan_claim);
     assert!(caller.provision && caller.key_id.is_none());
     for plan in [json!(""), json!(1), json!(["pro"]), json!(null)] {
-        let caller = shown(&claiming(&json!({"https://id.example/plan": plan})), &public());
+        let caller = shown(
+            &claiming(&json!({"https://id.example/plan": plan})),
+            &public(),
+        );
         assert_eq!(caller.unwrap().plan_claim, None);
     }
 }
@@ -409,10 +518,16 @@ fn the_caller_is_named_by_issuer_and_subject() {
 #[test]
 fn a_service_token_is_named_by_its_common_name() {
     let service = claiming(&json!({"sub": "", "common_name": "e36.access"}));
-    assert_eq!(shown(&service, &public()).unwrap().user_id, "jwt:cc529d844da1:service:e36.access");
+    assert_eq!(
+        shown(&service, &public()).unwrap().user_id,
+        "jwt:cc529d844da1:service:e36.access"
+    );
     assert_eq!(why_not(&json!({"sub": ""})), "subject");
     assert_eq!(why_not(&json!({"sub": "", "common_name": ""})), "subject");
-    assert_eq!(why_not(&json!({"sub": null, "common_name": "e36.access"})), "subject");
+    assert_eq!(
+        why_not(&json!({"sub": null, "common_name": "e36.access"})),
+        "subject"
+    );
     assert_eq!(why_not(&json!({"sub": 7})), "subject");
 }
 
@@ -420,15 +535,25 @@ fn a_service_token_is_named_by_its_common_name() {
 fn keys_that_are_for_something_else_are_left_out() {
     let unusable = |changes: Value| {
         let mut key = jwks()["keys"][0].clone();
-        key.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+        key.as_object_mut()
+            .unwrap()
+            .extend(changes.as_object().unwrap().clone());
         KeySet::of_json(&json!({"keys": [key]})).is_none()
     };
     assert!(!unusable(json!({})));
     assert!(!unusable(json!({"key_ops": ["verify"], "x5c": ["…"]})));
     for changes in [
-        json!({"use": "enc"}), json!({"key_ops": ["encrypt"]}), json!({"alg": "RS512"}),
-        json!({"alg": "HS256"}), json!({"alg": "ES256"}), json!({"kty": "oct", "k": "c2VjcmV0"}),
-        json!({"n": "AQAB"}), json!({"e": "AA"}), json!({"e": "!"}), json!({"n": null}), json!({"kid": 7}),
+        json!({"use": "enc"}),
+        json!({"key_ops": ["encrypt"]}),
+        json!({"alg": "RS512"}),
+        json!({"alg": "HS256"}),
+        json!({"alg": "ES256"}),
+        json!({"kty": "oct", "k": "c2VjcmV0"}),
+        json!({"n": "AQAB"}),
+        json!({"e": "AA"}),
+        json!({"e": "!"}),
+        json!({"n": null}),
+        json!({"kid": 7}),
         json!({"kty": "OKP", "crv": "Ed25519", "x": "AQAB"}),
         json!({"kty": "OKP", "crv": "X25519", "x": encode([9; 32])}),
         json!({"kty": "EC", "crv": "P-256", "x": encode([1; 32]), "y": encode([1; 32])}),
@@ -437,7 +562,13 @@ fn keys_that_are_for_something_else_are_left_out() {
     ] {
         assert!(unusable(changes.clone()), "{changes}");
     }
-    for json in [json!({"keys": []}), json!({"keys": 1}), json!({}), json!([]), json!(null)] {
+    for json in [
+        json!({"keys": []}),
+        json!({"keys": 1}),
+        json!({}),
+        json!([]),
+        json!(null),
+    ] {
         assert!(KeySet::of_json(&json).is_none());
     }
 }
@@ -445,34 +576,71 @@ fn keys_that_are_for_something_else_are_left_out() {
 #[test]
 fn an_unusable_key_does_not_spoil_the_others() {
     let mut set = jwks();
-    set["keys"].as_array_mut().unwrap().insert(0, json!({"kty": "new", "kid": [1]}));
+    set["keys"]
+        .as_array_mut()
+        .unwrap()
+        .insert(0, json!({"kty": "new", "kid": [1]}));
     assert!(shown(&token("ES256"), &by_key(&set.to_string())).is_ok());
 }
 
 #[test]
 fn settings_that_cannot_work_say_so() {
     let problem = |vars: JwtVars| vars.policy().unwrap().unwrap_err();
-    let with = |url: &str| JwtVars { jwks_url: Some(url.to_owned()), ..vars() };
+    let with = |url: &str| JwtVars {
+        jwks_url: Some(url.to_owned()),
+        ..vars()
+    };
     assert!(JwtVars::default().policy().is_none());
-    let plan_only = JwtVars { plan_claim: Some("plan".to_owned()), ..JwtVars::default() };
+    let plan_only = JwtVars {
+        plan_claim: Some("plan".to_owned()),
+        ..JwtVars::default()
+    };
     assert!(plan_only.policy().is_none());
     assert!(problem(vars()).contains("is not set"));
-    let anybody = JwtVars { issuer: None, ..with("https://id.example/jwks") };
+    let anybody = JwtVars {
+        issuer: None,
+        ..with("https://id.example/jwks")
+    };
     assert_eq!(problem(anybody), "JWT_ISSUER is not set");
-    let two = JwtVars { public_key: Some("x".to_owned()), ..with("https://id.example/jwks") };
+    let two = JwtVars {
+        public_key: Some("x".to_owned()),
+        ..with("https://id.example/jwks")
+    };
     assert!(problem(two).contains("both"));
     for url in [
-        "http://id.example/jwks", "http://localhost.example/", "http://localhost:x@id.example/",
-        "file:///etc/passwd", "data:,x", "id.example/jwks", "http://10.0.0.1/", "",
+        "http://id.example/jwks",
+        "http://localhost.example/",
+        "http://localhost:x@id.example/",
+        "file:///etc/passwd",
+        "data:,x",
+        "id.example/jwks",
+        "http://10.0.0.1/",
+        "",
     ] {
         assert!(problem(with(url)).starts_with("JWT_JWKS_URL"), "{url}");
     }
-    for url in ["https://id.example/jwks", "http://localhost:8080/", "http://127.0.0.1:1/x"] {
+    for url in [
+        "https://id.example/jwks",
+        "http://localhost:8080/",
+        "http://127.0.0.1:1/x",
+    ] {
         let policy = with(url).policy().unwrap().unwrap();
-        assert!(matches!(policy.public, Some(PublicSource::Jwks(_))), "{url}");
+        assert!(
+            matches!(policy.public, Some(PublicSource::Jwks(_))),
+            "{url}"
+        );
     }
-    for key in ["", "x", "{}", "{", "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----"] {
-        let vars = JwtVars { public_key: Some(key.to_owned()), ..vars() };
+    for key in [
+        "",
+        "x",
+        "{}",
+        "{",
+        "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----",
+    ] {
+        let vars = JwtVars {
+            public_key: Some(key.to_owned()),
+            ..vars()
+        };
         assert!(problem(vars).starts_with("JWT_PUBLIC_KEY"), "{key}");
     }
 }

@@ -73,7 +73,8 @@ impl<'a> Token<'a> {
         let mac = Hmac::<Sha256>::new_from_slice(secret.reveal().as_bytes());
         let mut mac = mac.map_err(|_| KeyError::Signature)?;
         mac.update(self.signed);
-        mac.verify_slice(&self.signature).map_err(|_| KeyError::Signature)
+        mac.verify_slice(&self.signature)
+            .map_err(|_| KeyError::Signature)
     }
 
     /// What it claims; for tokens whose signature is good.

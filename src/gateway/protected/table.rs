@@ -221,6 +221,7 @@ mod tests {
             endpoint: None,
             cost: 1,
             timeout_ms: 1_000,
+            version: 1,
             updated_at: String::new(),
         }
     }

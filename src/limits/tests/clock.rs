@@ -57,16 +57,29 @@ fn stepping_back_refills_no_bucket_and_holds_it_no_longer_than_a_full_refill() {
     let violation = refused(&mut account, back, &limits, &arrival("x"));
     assert_eq!(violation.wait, Span::seconds(60 + 12));
     wait_is_exact(&account, back, &limits, &arrival("x"));
-    // To and fro: nothing is gained.
-    for _ in 0..20 {
-        refused(
-            &mut account,
-            NOON.plus(Span::seconds(11)),
-            &limits,
-            &arrival("y"),
-        );
-        refused(&mut account, NOON, &limits, &arrival("z"));
+}
+
+#[test]
+fn a_clock_that_goes_to_and_fro_refills_nothing_twice() {
+    let limits = Limits {
+        rate: bucket_of(5, 5),
+        ..unlimited()
+    };
+    let mut account = Account::new();
+    for index in 0..5 {
+        passes(&mut account, NOON, &limits, &arrival(index));
     }
+    for _ in 0..20 {
+        let ahead = NOON.plus(Span::seconds(11));
+        refused(&mut account, ahead, &limits, &arrival("x"));
+        refused(&mut account, NOON, &limits, &arrival("x"));
+    }
+    passes(
+        &mut account,
+        NOON.plus(Span::seconds(12)),
+        &limits,
+        &arrival("x"),
+    );
 }
 
 #[test]

@@ -147,12 +147,9 @@ fn a_settlement_is_booked_to_the_day_of_the_call() {
 fn days_wait_for_the_ledger_but_not_for_ever() {
     let mut account = Account::new();
     for day in 0..20 {
-        passes(
-            &mut account,
-            NOON.plus(Span(DAY.0 * day)),
-            &limits(),
-            &dispatch(day),
-        );
+        let now = NOON.plus(Span(DAY.0 * day));
+        passes(&mut account, now, &limits(), &dispatch(day));
+        account.settle(now, &id(day), used(0, 0));
     }
     assert_eq!(account.unflushed().len(), 8);
     let now = NOON.plus(Span(DAY.0 * 20));

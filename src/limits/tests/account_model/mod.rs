@@ -122,15 +122,18 @@ fn plans() -> [Limits; 4] {
     [roomy, tight, only_tokens, only_calls]
 }
 
-const RESETS: [PolicyName; 7] = [
-    PolicyName::Daily,
-    PolicyName::Degraded,
-    PolicyName::MonthlyTokens,
-    PolicyName::Rate,
-    PolicyName::Window,
-    PolicyName::TokensPerMinute,
-    PolicyName::Concurrency,
-];
+fn policies() -> [PolicyName; 8] {
+    [
+        PolicyName::Daily,
+        PolicyName::Degraded,
+        PolicyName::MonthlyTokens,
+        PolicyName::Rate,
+        PolicyName::Window,
+        PolicyName::TokensPerMinute,
+        PolicyName::Concurrency,
+        PolicyName::Endpoint("e".into()),
+    ]
+}
 
 /// The account and its model, side by side.
 struct Pair {
@@ -189,7 +192,7 @@ impl Pair {
                 self.checkpoint(which, prompt, completion);
             }
             Step::Plan(index) => self.limits = plans()[index].clone(),
-            Step::Reset(index) => self.reset(RESETS.get(index)),
+            Step::Reset(index) => self.reset(&policies()[index]),
             Step::Store => self.account = stored_and_read(&mut self.account, &mut self.pages),
         }
         self.look();
@@ -217,7 +220,6 @@ impl Pair {
 
     fn admit(&mut self, call: Call) {
         let expected = self.model.admit(self.now, &self.limits, &call);
-        let before = self.account.clone();
         let verdict = self.account.admit(self.now, &self.limits, &call);
         assert_eq!(seen(&verdict), expected, "{call:?}");
         match verdict {
@@ -226,13 +228,13 @@ impl Pair {
             {
                 self.calls.push(call);
             }
-            Verdict::Refused(refusal) => self.check_wait(&before, &call, &refusal),
+            Verdict::Refused(refusal) => self.check_wait(&call, &refusal),
             Verdict::Admitted(_) | Verdict::Rejected(_) => {}
         }
     }
 
     /// With nothing else going on, the call passes when its wait is over, and not a moment before.
-    fn check_wait(&self, before: &Account, call: &Call, refusal: &Refusal) {
+    fn check_wait(&self, call: &Call, refusal: &Refusal) {
         let waits = refusal.violations.iter().all(|v| v.cause == Cause::Spent);
         if !waits || self.model.open() > 0 {
             return;
@@ -243,8 +245,13 @@ impl Pair {
             degrade: None,
             ..call.clone()
         };
-        passes(&mut before.clone(), end, &self.limits, &plain);
-        let still = super::refusal(&mut before.clone(), Millis(end.0 - 1), &self.limits, &plain);
+        passes(&mut self.account.clone(), end, &self.limits, &plain);
+        let still = super::refusal(
+            &mut self.account.clone(),
+            Millis(end.0 - 1),
+            &self.limits,
+            &plain,
+        );
         assert!(still.violations.iter().any(|v| v.policy == decisive.policy));
     }
 
@@ -272,10 +279,7 @@ impl Pair {
         assert_eq!(open, expected);
     }
 
-    fn reset(&mut self, policy: Option<&PolicyName>) {
-        let Some(policy) = policy else {
-            return;
-        };
+    fn reset(&mut self, policy: &PolicyName) {
         self.model.reset(self.now, &self.limits, policy);
         self.account
             .reset(self.now, &self.limits, std::slice::from_ref(policy));

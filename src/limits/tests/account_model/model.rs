@@ -94,7 +94,7 @@ impl History {
 
 /// Calls in a window, as far as they have not left it.
 #[derive(Clone, Debug, Default)]
-struct Calls(Vec<(Millis, u64)>);
+struct Calls(Vec<(Millis, u64)>, Span);
 
 impl Calls {
     fn used(&self, now: Millis, span: Span) -> u64 {
@@ -102,8 +102,10 @@ impl Calls {
         held.map(|(_, cost)| cost).sum()
     }
 
-    fn touch(&mut self, now: Millis, span: Span) {
-        self.0.retain(|(at, _)| at.plus(span) > now);
+    /// Forgets calls by the span in force, or else by the last that was.
+    fn touch(&mut self, now: Millis, limit: Option<WindowLimit>) {
+        self.1 = limit.map_or(self.1, |l| l.span);
+        self.0.retain(|(at, _)| at.plus(self.1) > now);
     }
 }
 
@@ -146,16 +148,16 @@ impl Model {
     }
 
     fn lapse(&mut self, now: Millis) {
-        for call in &mut self.calls {
-            if call.state != State::Open || call.lease_end > now {
-                continue;
-            }
+        let open = self.calls.iter_mut().filter(|c| c.state == State::Open);
+        let mut ended: Vec<_> = open.filter(|c| c.lease_end <= now).collect();
+        ended.sort_by_key(|c| c.lease_end);
+        for call in ended {
             let booked = call.metered.map_or(call.prompt, |(p, c)| p + c);
             call.state = State::Lapsed(booked);
             call.ended = now;
             if let Some(taken) = call.per_minute {
-                self.minute
-                    .take(now, i128::from(booked) - i128::from(taken));
+                let difference = i128::from(booked) - i128::from(taken);
+                self.minute.take(call.lease_end, difference);
             }
         }
     }
@@ -168,12 +170,9 @@ impl Model {
         if let Some(limit) = limits.tokens_per_minute {
             self.minute.rate_is(now, limit);
         }
-        if let Some(limit) = limits.window {
-            self.window.touch(now, limit.span);
-        }
-        if let Some(limit) = limits.endpoints.first() {
-            self.endpoint.touch(now, limit.window.span);
-        }
+        self.window.touch(now, limits.window);
+        self.endpoint
+            .touch(now, limits.endpoints.first().map(|e| e.window));
     }
 
     pub fn admit(&mut self, now: Millis, limits: &Limits, call: &Call) -> Expected {
@@ -487,6 +486,7 @@ impl Model {
             PolicyName::Rate => self.rate.amounts.clear(),
             PolicyName::TokensPerMinute => self.minute.amounts.clear(),
             PolicyName::Window => self.window.0.clear(),
+            PolicyName::Endpoint(_) => self.endpoint.0.clear(),
             _ => {}
         }
     }
