@@ -15,7 +15,7 @@ pub struct OutOfReach;
 /// Asks `user`'s account.
 pub async fn ask(env: &Env, user: &str, asker: Asker, ask: Ask) -> Result<Answer, OutOfReach> {
     let message = Message::new(user, asker, ask);
-    let hop = within(budget::ACCOUNT, send(env, &message)).await;
+    let hop = within(budget::ACCOUNT, deliver(env, &message)).await;
     match hop {
         Ok(Ok(Answer::NotReady)) | Err(_) => Err(OutOfReach),
         Ok(Ok(answer)) => Ok(answer),
@@ -24,6 +24,21 @@ pub async fn ask(env: &Env, user: &str, asker: Asker, ask: Ask) -> Result<Answer
             Err(OutOfReach)
         }
     }
+}
+
+/// Sends a message, and once more if the way to the account broke: it may have been carried out, but
+/// most asks name an operation and count once. An account that says it has too much to do is left alone.
+async fn deliver(env: &Env, message: &Message) -> Result<Answer, String> {
+    match send(env, message).await {
+        Err(error) if counts_once(&message.ask) && !error.contains("overloaded") => {
+            send(env, message).await
+        }
+        answer => answer,
+    }
+}
+
+const fn counts_once(ask: &Ask) -> bool {
+    !matches!(ask, Ask::Grant { .. } | Ask::NoteQueued)
 }
 
 async fn send(env: &Env, message: &Message) -> Result<Answer, String> {

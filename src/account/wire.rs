@@ -135,6 +135,8 @@ pub enum Answer {
     KeyRevoked,
     /// There is no such user.
     NoSuchUser,
+    /// There is no such user, and too many were created a moment ago to create another.
+    NoRoom,
     /// The user's plan is not there.
     NoSuchPlan,
     /// The account could not start: its storage is empty and the ledger is out.
