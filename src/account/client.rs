@@ -14,9 +14,6 @@ use crate::limits::Span;
 #[error("the account is out of reach")]
 pub struct OutOfReach;
 
-/// How often a hop is tried that fails at once; it may be, since an ask carries the id of its operation.
-const TRIES: usize = 2;
-
 /// Asks `user`'s account.
 pub async fn ask(env: &Env, user: &str, asker: Asker, ask: Ask) -> Result<Answer, OutOfReach> {
     ask_within(budget::ACCOUNT, env, user, asker, ask).await
@@ -31,7 +28,7 @@ pub async fn ask_within(
     ask: Ask,
 ) -> Result<Answer, OutOfReach> {
     let message = Message::new(user, asker, ask);
-    match within(budget, hop(env, &message)).await {
+    match within(budget, deliver(env, &message)).await {
         Ok(Ok(Answer::NotReady)) | Err(_) => Err(OutOfReach),
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(error)) => {
@@ -41,19 +38,19 @@ pub async fn ask_within(
     }
 }
 
-/// One hop, and another on a fresh stub if it fails while there is time. An overloaded account is left
-/// alone.
-async fn hop(env: &Env, message: &Message) -> Result<Answer, String> {
-    let mut sent = send(env, message).await;
-    for _ in 1..TRIES {
-        match &sent {
-            Err(error) if message.ask.may_repeat() && !error.contains("overloaded") => {
-                sent = send(env, message).await;
-            }
-            _ => break,
+/// Sends a message, and once more if the way to the account broke: it may have been carried out, but
+/// most asks name an operation and count once. An account that says it has too much to do is left alone.
+async fn deliver(env: &Env, message: &Message) -> Result<Answer, String> {
+    match send(env, message).await {
+        Err(error) if counts_once(&message.ask) && !error.contains("overloaded") => {
+            send(env, message).await
         }
+        answer => answer,
     }
-    sent
+}
+
+const fn counts_once(ask: &Ask) -> bool {
+    !matches!(ask, Ask::Grant { .. } | Ask::NoteQueued)
 }
 
 async fn send(env: &Env, message: &Message) -> Result<Answer, String> {

@@ -12,6 +12,7 @@ use worker::{DurableObject, Env, Method, Request, Response, State, durable_objec
 
 use super::restore;
 use super::wire::{Answer, Ask, Asker, Counted, Drift, DriftKind, Message, Snapshot};
+use crate::auth::provision;
 use crate::clock;
 use crate::http::limit_headers::rfc3339;
 use crate::ledger::hot::Hot;
@@ -193,8 +194,8 @@ impl Core {
             }
             return Ok(answer);
         }
-        if !self.knows_user()? {
-            self.look_for_user(&user, &asker).await?;
+        if !self.knows_user()? && !self.look_for_user(&user, &asker).await? {
+            return Ok(Answer::NoRoom);
         }
         let Some(plan_id) = self.plan_id(&asker) else {
             return self.without_plan(ask, &user);
@@ -313,10 +314,14 @@ impl Core {
     }
 
     /// Somebody who wasn't there when this account was loaded may have been created since.
-    async fn look_for_user(&self, user: &str, asker: &Asker) -> Result<(), Fault> {
+    /// `false`: too many were created within this minute.
+    async fn look_for_user(&self, user: &str, asker: &Asker) -> Result<bool, Fault> {
         let told = self.with_live(|live, _| live.told)?;
         let mut standing = ledger::users::standing(&self.env, user).await?;
         if standing.is_none() && asker.provision {
+            if !provision::may_provision(self.now()) {
+                return Ok(false);
+            }
             self.provision(user, asker).await?;
             standing = ledger::users::standing(&self.env, user).await?;
         }
@@ -326,6 +331,7 @@ impl Core {
                 live.known.standing = standing;
                 live.known_unsaved = true;
             }
+            true
         })
     }
 

@@ -137,6 +137,8 @@ pub enum Answer {
     KeyRevoked,
     /// There is no such user.
     NoSuchUser,
+    /// There is no such user, and too many were created a moment ago to create another.
+    NoRoom,
     /// The user's plan is not there.
     NoSuchPlan,
     /// How account and ledger stood to each other; they agree now, or will with the next publication.
@@ -224,13 +226,6 @@ pub struct Snapshot {
     pub allowed_models: Option<Vec<ModelPattern>>,
     /// Every limited policy.
     pub policies: Vec<PolicyView>,
-}
-
-impl Ask {
-    /// Whether asking twice is asking once.
-    pub const fn may_repeat(&self) -> bool {
-        !matches!(self, Self::Grant { .. } | Self::NoteQueued)
-    }
 }
 
 impl Message {

@@ -68,9 +68,13 @@ impl Dispatch {
     }
 
     /// From the first byte up to the last one down, for a call that nobody waits for.
-    pub async fn complete(&self, timeout: Span) -> Result<Completed, ApiError> {
+    pub async fn complete(
+        &self,
+        headers: &[(String, String)],
+        timeout: Span,
+    ) -> Result<Completed, ApiError> {
         let abort = AbortController::default();
-        let answer = self.open(&[], &abort, timeout).await?;
+        let answer = self.open(headers, &abort, timeout).await?;
         self.whole(answer.body, timeout).await
     }
 }

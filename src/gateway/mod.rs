@@ -26,6 +26,7 @@ mod usage;
 
 pub use dialect::Dialect;
 pub use complete::{Completed, Dispatch};
+pub use headers::to_upstream as headers_to_upstream;
 pub use llm::{llm, simple_query, work};
 pub use request::LlmRequest;
 pub use own_keys::own_keys;

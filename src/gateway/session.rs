@@ -277,6 +277,7 @@ impl Session {
                 ApiError::BadCredential("revoked")
             }
             Answer::NoSuchUser => ApiError::BadCredential("unknown user"),
+            Answer::NoRoom => ApiError::Unavailable("new users"),
             Answer::NoSuchPlan => ApiError::Unavailable("plans"),
             _ => ApiError::Unavailable("accounts"),
         }

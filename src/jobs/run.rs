@@ -82,7 +82,10 @@ impl Run<'_> {
         };
         let dispatch = Dispatch { request, target, pass };
         let time = provider_time(&self.settings);
-        match within(time, dispatch.complete(self.settings.upstream_timeout.min(time))).await {
+        let headers: Vec<(String, String)> =
+            serde_json::from_str(&self.job.headers).unwrap_or_default();
+        let complete = dispatch.complete(&headers, self.settings.upstream_timeout.min(time));
+        match within(time, complete).await {
             Ok(Ok(completed)) => self.answered(completed),
             Ok(Err(error)) => Err(self.provider_failed(&error)),
             Err(_) => Err(self.provider_failed(&gateway::timed_out())),

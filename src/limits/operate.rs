@@ -110,7 +110,7 @@ impl Account {
     ) -> bool {
         self.touch(now, limits);
         let key = OperationKey::of(operation);
-        if self.reservations.granted(key).is_some() {
+        if self.reservations.knows(key) {
             return false;
         }
         self.reservations.remember_booked(now, key);

@@ -6,8 +6,9 @@ use std::time::Duration;
 use futures::channel::oneshot;
 use futures::future::{Either, select};
 use futures::pin_mut;
+use js_sys::{Array, Function, Reflect};
 use web_sys::{ReadableStream, RequestCache, TransformStream};
-use worker::wasm_bindgen::JsValue;
+use worker::wasm_bindgen::{JsCast, JsValue};
 use worker::wasm_bindgen_futures::JsFuture;
 use worker::{AbortController, Fetch, Headers, Request, Response, ResponseBody};
 
@@ -124,7 +125,8 @@ impl Answer {
             let _ = tell.send(Head { outcome: Ok(self.reply(None)), standing });
             return;
         }
-        let pipe = self.body().filter(|_| until_last_byte).and_then(|body| Pipe::from(&body));
+        let body = self.body().filter(|_| until_last_byte);
+        let pipe = body.and_then(|body| Pipe::from(&body, self.length()));
         let reply = self.reply(pipe.as_ref());
         let told = tell.send(Head { outcome: Ok(reply), standing: None });
         match pipe {
@@ -150,6 +152,15 @@ impl Answer {
         reply
     }
 
+    /// The body's length, if the service told it and the runtime does not unpack the body on the way.
+    fn length(&self) -> Option<f64> {
+        let header = |name| self.response.headers().get(name).ok().flatten();
+        match header("content-encoding") {
+            Some(_) => None,
+            None => header("content-length")?.parse().ok(),
+        }
+    }
+
     /// The service's body, where this status and method have one.
     fn body(&self) -> Option<ReadableStream> {
         let never = self.head_only || matches!(self.response.status_code(), 204 | 205 | 304);
@@ -168,8 +179,12 @@ struct Pipe {
 }
 
 impl Pipe {
-    fn from(body: &ReadableStream) -> Option<Self> {
-        let through = TransformStream::new().ok()?;
+    /// A length that was told is kept: it is what shows the caller that a body broke off.
+    fn from(body: &ReadableStream, length: Option<f64>) -> Option<Self> {
+        let through = match length {
+            Some(length) => of_length(length)?,
+            None => TransformStream::new().ok()?,
+        };
         let over = JsFuture::from(body.pipe_to(&through.writable()));
         Some(Self { out: through.readable(), over })
     }
@@ -190,6 +205,14 @@ impl Pipe {
             }
         }
     }
+}
+
+/// The platform's own stream with a known length.
+fn of_length(length: f64) -> Option<TransformStream> {
+    let class = Reflect::get(&js_sys::global(), &"FixedLengthStream".into()).ok()?;
+    let class = class.dyn_into::<Function>().ok()?;
+    let stream = Reflect::construct(&class, &Array::of1(&length.into())).ok()?;
+    Some(stream.unchecked_into())
 }
 
 fn request(session: &Session, route: &Route, path: &Path) -> Result<Request, JsValue> {
