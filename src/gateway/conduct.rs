@@ -24,6 +24,7 @@ use crate::clock;
 use crate::http::router::Handled;
 use crate::http::{ApiError, Reply};
 use crate::limits::{Millis, OperationId, Outcome, Span};
+use crate::observe::Stage;
 use crate::settings::Settings;
 
 /// Sends a dispatched call to its provider and gives the answer as soon as it begins.
@@ -37,7 +38,9 @@ pub async fn run(session: &mut Session, dispatch: Dispatch) -> Handled {
     };
     let left = HangUp::of(&session.call.request);
     session.call.context.wait_until(task.run(left, tell));
+    let sent = clock::now(&session.call.settings);
     let head = told.await.map_err(|_| ApiError::Unavailable("gateway"))?;
+    session.call.timing.note(Stage::Upstream, clock::now(&session.call.settings).since(sent));
     if let Some(standing) = head.standing {
         session.stand(standing);
     }
@@ -212,6 +215,7 @@ pub struct AccountLink {
     user: String,
     asker: Asker,
     operation: Option<OperationId>,
+    passed_open: Option<OperationId>,
 }
 
 /// How often a settlement is tried before the lease has to end the reservation.
@@ -225,13 +229,17 @@ impl AccountLink {
             user: session.caller.user_id.clone(),
             asker: session.asker(),
             operation: pass.operation.clone(),
+            passed_open: pass.passed_open.clone(),
         }
     }
 
     /// Says how the call ended, trying again while the account is out of reach.
     pub async fn settle(&self, outcome: Outcome) -> Option<Snapshot> {
         let Some(operation) = &self.operation else {
-            open::book(&self.env, &self.user, &outcome);
+            if let Some(operation) = &self.passed_open {
+                let now = clock::now(&Settings::of(&self.env));
+                open::book(&self.env, &self.user, operation, &outcome, now).await;
+            }
             return None;
         };
         for attempt in 0..SETTLE_TRIES {

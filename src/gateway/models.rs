@@ -11,11 +11,13 @@ use super::upstream::{self, Upstream};
 use crate::http::router::{Call, Handled};
 use crate::http::{ApiError, Reply};
 use crate::ledger::{self, models::ModelRow};
-use crate::limits::{Millis, ModelPattern, Span};
+use crate::limits::{Millis, ModelPattern};
+use crate::remembered::Remembered;
 use crate::settings::Settings;
+use crate::snapshot;
 
-/// How long an isolate believes the rows it read.
-const STALE: Span = Span::seconds(5);
+/// The name of the copy in KV.
+const COPY: &str = "models";
 /// What the built-in mock model calls itself.
 const MOCK_SMALL: &str = "mock-small";
 const MOCK_LARGE: &str = "mock-large";
@@ -36,7 +38,7 @@ pub struct Target {
 type Rows = Rc<Vec<ModelRow>>;
 
 thread_local! {
-    static CACHE: RefCell<(Millis, Option<Rows>)> = const { RefCell::new((Millis(0), None)) };
+    static CACHE: RefCell<Remembered<Vec<ModelRow>>> = const { RefCell::new(Remembered::new()) };
 }
 
 /// The one target behind a name.
@@ -108,7 +110,7 @@ pub async fn one(call: Call, id: &str) -> Handled {
 
 /// Makes this isolate read the rows again at the next call.
 pub fn forget() {
-    CACHE.with_borrow_mut(|(read_after, _)| *read_after = Millis(0));
+    CACHE.with_borrow_mut(Remembered::forget);
 }
 
 async fn usable(session: &mut Session) -> Result<Vec<String>, ApiError> {
@@ -152,23 +154,20 @@ fn object(model: &str) -> Value {
     })
 }
 
-/// The rows, seconds old; while the ledger is out, the last known ones. An isolate that has never read
-/// them can't tell an alias from a name and says so.
+/// The rows, seconds old; while the ledger is out, the last known ones or the copy in KV. An isolate that
+/// has neither can't tell an alias from a name and says so.
 async fn rows(env: &Env, now: Millis) -> Result<Rows, ApiError> {
-    let cached = CACHE.with_borrow(|(read_after, rows)| {
-        let ahead = read_after.since(now);
-        let fresh = ahead > Span::ZERO && ahead <= STALE;
-        rows.clone().filter(|_| fresh)
-    });
-    if let Some(rows) = cached {
+    if let Some(rows) = CACHE.with_borrow_mut(|cache| cache.fresh(now)) {
         return Ok(rows);
     }
-    let read = ledger::models::all(env).await.ok().map(Rc::new);
-    CACHE.with_borrow_mut(|(read_after, rows)| {
-        *read_after = now.plus(STALE);
-        if read.is_some() {
-            rows.clone_from(&read);
-        }
-        rows.clone().ok_or(ApiError::Unavailable("models"))
-    })
+    if let Ok(rows) = ledger::models::all(env).await {
+        snapshot::keep(env, COPY, &rows);
+        return Ok(CACHE.with_borrow_mut(|cache| cache.keep(rows, now)));
+    }
+    if let Some(rows) = CACHE.with_borrow_mut(|cache| cache.last_known(now)) {
+        return Ok(rows);
+    }
+    let copy = snapshot::read::<Vec<ModelRow>>(env, COPY).await;
+    let copy = copy.ok_or(ApiError::Unavailable("models"))?;
+    Ok(CACHE.with_borrow_mut(|cache| cache.stand_in(copy, now)))
 }
