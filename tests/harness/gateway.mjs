@@ -26,7 +26,8 @@ export const secrets = {
 /**
  * Starts the gateway.
  * `vars` and `secrets` override wrangler.toml (null takes one away); `upstream` (from `startUpstream`) becomes the
- * default provider; `ai` (another one) answers in place of Workers AI; `persist` is a directory to keep the stores in (default: a fresh one that `stop` removes);
+ * default provider; `ai` (another one) answers in place of Workers AI;
+ * `persist` is a directory to keep the stores in (default: a fresh one that `stop` removes);
  * `faults` are rules in force from the start; `assets: true` puts the console's router in front, as in production;
  * `direct: true` adds `directUrl`, a port past Miniflare's own entry, for measuring; `worker` is JavaScript to run in
  * place of the build, for tests of this harness itself.
@@ -79,7 +80,8 @@ class Gateway {
       secrets: { ...this.#options.secrets, ...changed },
     };
     if (faults) this.#rules = faults;
-    await this.mf.dispose();
+    // After `kill9` there is nothing left to dispose of.
+    await this.mf.dispose().catch(() => {});
     await this.start();
   }
 
