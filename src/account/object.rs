@@ -13,6 +13,7 @@ use worker::{DurableObject, Env, Method, Request, Response, State, durable_objec
 use super::restore;
 use super::wire::{Answer, Ask, Asker, Counted, Drift, DriftKind, Message, Snapshot};
 use crate::auth::provision;
+use crate::budget;
 use crate::clock;
 use crate::http::limit_headers::rfc3339;
 use crate::ledger::hot::Hot;
@@ -46,6 +47,9 @@ const COMPARISONS: u32 = 4;
 /// After this long without a call an account that has published everything frees its storage.
 const IDLE: Span = Span::hours(24);
 
+/// Longest that handing over one notice takes.
+const TELLING: Span = Span(budget::QUEUE.0 + 1_000);
+
 /// One user's account.
 #[durable_object(alarm)]
 pub struct Account {
@@ -59,6 +63,8 @@ struct Core {
     live: RefCell<Option<Live>>,
     publishing: Cell<bool>,
     armed_for: Cell<Option<Millis>>,
+    /// Until when somebody is believed to be handing notices over.
+    telling_until: Cell<Millis>,
     failures: Cell<u32>,
     /// Until when the ledger is not asked for a start again.
     no_start_until: Cell<Millis>,
@@ -139,6 +145,7 @@ impl DurableObject for Account {
             env,
             live: RefCell::new(None),
             publishing: Cell::new(false),
+            telling_until: Cell::new(Millis(0)),
             armed_for: Cell::new(None),
             failures: Cell::new(0),
             no_start_until: Cell::new(Millis(0)),
@@ -371,9 +378,20 @@ impl Core {
         self.publishing.set(false);
     }
 
-    /// Hands what the user has to be told to the queue. A notice is stored until the queue has taken it.
+    /// Hands what the user has to be told to the queue, unless that is under way already. A notice is
+    /// stored until the queue has taken it.
     async fn hand_over_notices(&self, user: &str) -> Result<(), Fault> {
+        if self.now() < self.telling_until.get() {
+            return Ok(());
+        }
+        let handed = self.hand_over(user).await;
+        self.telling_until.set(Millis(0));
+        handed
+    }
+
+    async fn hand_over(&self, user: &str) -> Result<(), Fault> {
         for notice in self.with_live(|live, now| live.unsent(user, now))?? {
+            self.telling_until.set(self.now().plus(TELLING));
             notify::send(&self.env, &notice).await.map_err(|_| Fault::NotReady)?;
             self.with_live(|live, _| live.sent(&notice.id))??;
         }
@@ -769,6 +787,9 @@ impl Live {
 
     /// How long until there is something to do again; `None`: the account may be forgotten.
     fn next_wake(&mut self, now: Millis) -> Option<Span> {
+        if !self.known.notices.is_empty() {
+            return Some(OUTBOX_RETRY);
+        }
         if let Some(end) = self.law.next_lease_end() {
             return Some(end.since(now).max(Span::seconds(1)));
         }
