@@ -6,6 +6,7 @@ use std::rc::Rc;
 use serde_json::{Value, json};
 use worker::Env;
 
+use super::mock;
 use super::session::Session;
 use super::upstream::{self, Upstream};
 use crate::http::router::{Call, Handled};
@@ -18,9 +19,6 @@ use crate::snapshot;
 
 /// The name of the copy in KV.
 const COPY: &str = "models";
-/// What the built-in mock model calls itself.
-const MOCK_SMALL: &str = "mock-small";
-const MOCK_LARGE: &str = "mock-large";
 /// The endpoint name of the model list.
 const ENDPOINT: &str = "models";
 
@@ -72,7 +70,7 @@ pub async fn find(
 pub async fn default_model(call: &Call) -> String {
     let rows = rows(&call.env, call.now).await.unwrap_or_default();
     let first = rows.first().map(|row| row.model.clone());
-    first.unwrap_or_else(|| MOCK_SMALL.to_owned())
+    first.unwrap_or_else(|| mock::SMALL.to_owned())
 }
 
 /// `GET /v1/models`.
@@ -131,7 +129,7 @@ async fn known(
     let rows = rows(&call.env, call.now).await?;
     let mut names: Vec<String> = rows.iter().map(|row| row.model.clone()).collect();
     if call.settings.upstream_base_url.is_none() {
-        names.extend([MOCK_SMALL, MOCK_LARGE].map(str::to_owned));
+        names.extend(mock::MODELS.map(str::to_owned));
     }
     let exact = allowed.unwrap_or_default().iter().filter(|p| !p.0.ends_with('*'));
     names.extend(exact.map(|p| p.0.clone()));
