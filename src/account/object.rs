@@ -414,10 +414,15 @@ impl Core {
         batch.quotas.lag_ms = waiting.map_or(0, |since| now.since(since).0);
         let Batch { quotas, days, published } = &batch;
         let done = usage::publish(&self.env, user, quotas, days, *published, &rfc3339(now)).await;
-        if done.is_err() {
+        let adopted = match done {
+            Ok(true) => Ok(false),
+            Ok(false) => self.adopt_edit(user, &batch).await,
+            Err(e) => Err(e.into()),
+        };
+        if adopted.is_err() {
             self.waiting_since.set(waiting.or(Some(now)));
         }
-        if done? || !self.adopt_edit(user, &batch).await? {
+        if !adopted? {
             self.with_live(|live, _| live.published_as(quotas))?;
         }
         Ok(true)
@@ -426,13 +431,12 @@ impl Core {
     /// The ledger did not take the counters: either it has them already, or somebody has written others
     /// into it. Whether it was that; what was used since they were last published is added to them.
     async fn adopt_edit(&self, user: &str, batch: &Batch) -> Result<bool, Fault> {
-        let (Some(before), Some(row)) = (batch.published, usage::row(&self.env, user).await?) else {
-            return Ok(false);
+        let row = usage::row(&self.env, user).await?.ok_or(Fault::NotReady)?;
+        let is_edit = |before: &Published| row.seq == before.seq && published(&row) != *before;
+        let Some(before) = batch.published.filter(is_edit) else {
+            // Neither: then it said it had written what it hasn't.
+            return if row.seq < batch.quotas.seq { Err(Fault::NotReady) } else { Ok(false) };
         };
-        let told = (before.used_today, before.tokens_used_this_month);
-        if row.seq != before.seq || (row.used_today, row.tokens_used_this_month) == told {
-            return Ok(false);
-        }
         let account = self.with_live(|live, now| live.adopt_row(&row, before, now))??;
         let drift = Drift { kind: DriftKind::LedgerEdited, account, ledger: Some(counted(&row)) };
         // Only the report of it can be lost.
