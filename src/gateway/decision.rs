@@ -237,10 +237,7 @@ fn refused(session: &Session, error: ApiError) -> Reply {
 
 /// Whether the user's limits said no; everything else is a failure to decide.
 const fn is_a_decision(error: &ApiError) -> bool {
-    match error {
-        ApiError::Refused(_) | ApiError::Forbidden { .. } | ApiError::Invalid { .. } => true,
-        _ => false,
-    }
+    matches!(error, ApiError::Refused(_) | ApiError::Forbidden { .. } | ApiError::Invalid { .. })
 }
 
 /// The user showed no credential, so an account that doesn't know them says nothing about one.

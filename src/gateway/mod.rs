@@ -23,6 +23,7 @@ mod sse;
 mod stream;
 mod upstream;
 mod usage;
+mod workers_ai;
 
 pub use dialect::Dialect;
 pub use complete::{Completed, Dispatch};

@@ -97,7 +97,7 @@ impl<'a> Consumer<'a> {
             Next::Wait(until) => self.wait(&claim, until).await,
             Next::Again(pause) => self.again(job, &claim, pause).await,
             Next::Fault => self.put_back(&claim, now).await,
-            Next::End(ending) => self.end(job, &claim, ending).await,
+            Next::End(ending) => self.end(job, &claim, *ending).await,
         }
     }
 

@@ -11,7 +11,7 @@ use crate::http::page::Page;
 
 /// Where one model's calls go.
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct ModelRow {
     /// Its name here.
     pub model: String,

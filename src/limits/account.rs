@@ -335,6 +335,16 @@ impl Account {
         self.days.flushed(seq);
     }
 
+    /// Up to which sequence number the ledger has seen everything.
+    pub const fn flushed_seq(&self) -> u64 {
+        self.days.flushed_seq()
+    }
+
+    /// Tells the ledger everything again, under a sequence number above `seq` and all before.
+    pub fn tell_again(&mut self, seq: u64) {
+        self.days.tell_again(seq);
+    }
+
     /// Counts a refusal that was decided without the account.
     pub fn note_refused(&mut self, now: Millis, limits: &Limits, reason: &str) {
         let date = today(now, limits);

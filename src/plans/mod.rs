@@ -5,7 +5,7 @@ mod plan;
 mod standing;
 
 pub use plan::{
-    EndpointSpec, InvalidPlan, MAX_COUNT, OnOutage, OverQuota, Plan, ResetSpec, Strategy,
-    WindowSetting, WindowSpec, check_name,
+    InvalidPlan, MAX_COUNT, OnOutage, OverQuota, Plan, Strategy,
+    check_name,
 };
 pub use standing::{Standing, UserStatus};

@@ -15,7 +15,7 @@ mod table;
 
 use std::rc::Rc;
 
-pub use table::{InvalidRoute, check, forget};
+pub use table::{check, forget};
 
 use super::session::Session;
 use crate::http::router::{Call, Handled};

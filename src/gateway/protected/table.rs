@@ -13,11 +13,11 @@ use crate::ledger;
 use crate::ledger::routes::RouteRow;
 use crate::limits::{Millis, Span};
 use crate::plans::{MAX_COUNT, check_name};
+use crate::remembered::Remembered;
+use crate::snapshot;
 
-/// How long an isolate believes the rows it read.
-const STALE: Span = Span::seconds(5);
-/// How soon a failed read is tried again.
-const RETRY: Span = Span::seconds(1);
+/// The name of the copy in KV.
+const COPY: &str = "routes";
 /// Longest time to a first byte an operator may allow.
 const MAX_TIMEOUT: Span = Span::minutes(60);
 /// What can be forwarded. `OPTIONS` is answered here, `CONNECT` and `TRACE` never leave a browser's
@@ -50,35 +50,30 @@ pub struct Table {
 }
 
 thread_local! {
-    static CACHE: RefCell<(Millis, Option<Rc<Table>>)> = const { RefCell::new((Millis(0), None)) };
+    static CACHE: RefCell<Remembered<Table>> = const { RefCell::new(Remembered::new()) };
 }
 
-/// The routes as this isolate last read them: at most [`STALE`] old, or the last known ones while the
-/// ledger is out. "Could not tell" is 503, never "nobody's".
+/// The routes as this isolate last read them: seconds old, or the last known ones, or the copy in KV, while
+/// the ledger is out. "Could not tell" is 503, never "nobody's".
 pub async fn read(env: &Env, now: Millis) -> Result<Rc<Table>, ApiError> {
-    let remembered = CACHE.with_borrow(|(read_after, table)| {
-        let ahead = read_after.since(now);
-        table.clone().filter(|_| ahead > Span::ZERO && ahead <= STALE)
-    });
-    if let Some(table) = remembered {
+    if let Some(table) = CACHE.with_borrow_mut(|cache| cache.fresh(now)) {
         return Ok(table);
     }
-    let read = ledger::routes::all(env).await;
-    CACHE.with_borrow_mut(|(read_after, table)| {
-        match read {
-            Ok(rows) => {
-                *table = Some(Rc::new(Table::new(rows)));
-                *read_after = now.plus(STALE);
-            }
-            Err(_) => *read_after = now.plus(RETRY),
-        }
-        table.clone().ok_or(ApiError::Unavailable("routes"))
-    })
+    if let Ok(rows) = ledger::routes::all(env).await {
+        snapshot::keep(env, COPY, &rows);
+        return Ok(CACHE.with_borrow_mut(|cache| cache.keep(Table::new(rows), now)));
+    }
+    if let Some(table) = CACHE.with_borrow_mut(|cache| cache.last_known(now)) {
+        return Ok(table);
+    }
+    let copy = snapshot::read::<Vec<RouteRow>>(env, COPY).await;
+    let copy = copy.ok_or(ApiError::Unavailable("routes"))?;
+    Ok(CACHE.with_borrow_mut(|cache| cache.stand_in(Table::new(copy), now)))
 }
 
 /// Makes this isolate read the routes again at the next call.
 pub fn forget() {
-    CACHE.with_borrow_mut(|(read_after, _)| *read_after = Millis(0));
+    CACHE.with_borrow_mut(Remembered::forget);
 }
 
 /// Checks every rule of a route; the error names the field.
