@@ -15,6 +15,7 @@ use crate::limits::Millis;
 const CHUNK: u64 = 1_000;
 
 /// Where a job is on its way.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum JobStatus {

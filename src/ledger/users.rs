@@ -10,6 +10,7 @@ use crate::http::page::Page;
 use crate::plans::{Standing, UserStatus};
 
 /// A user, as the operator sees and changes them.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct User {
     /// Their id.

@@ -19,12 +19,15 @@ const MAX_MODELS: usize = 200;
 const MAX_WINDOW_MINUTES: u64 = 527_040;
 
 /// A plan, as the operator writes it and the ledger keeps it. `None` is unlimited, `0` is none.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
     /// Its id.
+    #[cfg_attr(test, schemars(regex(pattern = r"^[A-Za-z0-9_.-]{1,64}$")))]
     pub plan_id: String,
     /// Its name, for people.
+    #[cfg_attr(test, schemars(length(min = 1, max = 200)))]
     pub name: String,
     /// Calls a day.
     #[serde(default, deserialize_with = "count")]
@@ -46,6 +49,7 @@ pub struct Plan {
     pub rate: Option<BucketLimit>,
     /// Sliding window over calls; absent takes the gateway's setting, `null` is unlimited.
     #[serde(default, skip_serializing_if = "WindowSetting::is_default")]
+    #[cfg_attr(test, schemars(with = "Option<WindowSpec>"))]
     pub window: WindowSetting,
     /// Tokens a minute.
     #[serde(default, deserialize_with = "count")]
@@ -55,6 +59,7 @@ pub struct Plan {
     pub max_concurrent: Option<u64>,
     /// Limits of single endpoints.
     #[serde(default)]
+    #[cfg_attr(test, schemars(length(max = 32)))]
     pub endpoints: Vec<EndpointSpec>,
     /// When days and months begin.
     #[serde(default)]
@@ -64,6 +69,7 @@ pub struct Plan {
     pub over_quota: OverQuota,
     /// Shares of a quota whose crossing is worth a notification, each in (0, 1].
     #[serde(default = "default_notify_at")]
+    #[cfg_attr(test, schemars(length(max = 10), inner(range(max = 1))))]
     pub notify_at: Vec<f64>,
     /// What becomes of calls while the account store is out.
     #[serde(default)]
@@ -74,12 +80,14 @@ pub struct Plan {
 }
 
 /// A sliding window as written in a plan.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct WindowSpec {
     /// Calls in any window.
     pub max_requests: u64,
     /// Its length.
+    #[cfg_attr(test, schemars(range(min = 1, max = 527_040)))]
     pub minutes: u64,
 }
 
@@ -118,18 +126,22 @@ impl<'de> Deserialize<'de> for WindowSetting {
 }
 
 /// The limit of one endpoint as written in a plan.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct EndpointSpec {
     /// The endpoint's name.
+    #[cfg_attr(test, schemars(regex(pattern = r"^[A-Za-z0-9_.-]{1,64}$")))]
     pub name: String,
     /// Calls in any window.
     pub max_requests: u64,
     /// The window's length.
+    #[cfg_attr(test, schemars(range(min = 1, max = 31_622_400)))]
     pub per_seconds: u64,
 }
 
 /// When days and months begin, as written in a plan.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ResetSpec {
@@ -138,9 +150,11 @@ pub struct ResetSpec {
     pub mode: ResetMode,
     /// IANA name of the zone whose midnight counts.
     #[serde(default = "utc")]
+    #[cfg_attr(test, schemars(with = "String"))]
     pub timezone: Tz,
     /// First day of token months, 1 to 31.
     #[serde(default = "first")]
+    #[cfg_attr(test, schemars(range(min = 1, max = 31)))]
     pub billing_day: u8,
 }
 
@@ -155,6 +169,7 @@ impl Default for ResetSpec {
 }
 
 /// What becomes of a call over quota (design rule 8).
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct OverQuota {
@@ -184,6 +199,7 @@ impl Default for OverQuota {
 }
 
 /// The three ways over quota.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Strategy {
@@ -197,6 +213,7 @@ pub enum Strategy {
 }
 
 /// What becomes of calls while the account store is out (design rule 7).
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnOutage {
