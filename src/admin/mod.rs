@@ -69,6 +69,9 @@ const JOBS: &[Route] = &[
     Route::new("POST", "/admin/jobs/{id}/retry", |visit| {
         async move { jobs::retry(&visit).await }.boxed_local()
     }),
+    Route::new("POST", "/admin/jobs/{id}/cancel", |visit| {
+        async move { jobs::cancel(&visit).await }.boxed_local()
+    }),
 ];
 
 /// Every route of the desk.
