@@ -74,7 +74,8 @@ async fn list(visit: Visit) -> Handled {
             "must be the beginning of an id or an email address",
         ));
     }
-    let rows = users::page(&visit.call.env, &page, prefix.as_deref())
+    let plan = visit.query("plan_id")?;
+    let rows = users::page(&visit.call.env, &page, prefix.as_deref(), plan.as_deref())
         .await
         .map_err(failed)?;
     Ok(Reply::json(

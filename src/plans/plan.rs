@@ -1,4 +1,8 @@
+use std::fmt;
+
 use chrono_tz::Tz;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Error, MapAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 use thiserror::Error;
@@ -47,7 +51,8 @@ pub struct Plan {
     /// Token bucket over calls.
     #[serde(default)]
     pub rate: Option<BucketLimit>,
-    /// Sliding window over calls; absent takes the gateway's setting, `null` is unlimited.
+    /// Sliding window over calls; absent, or the word `default`, takes the gateway's setting, `null` is
+    /// unlimited.
     #[serde(default, skip_serializing_if = "WindowSetting::is_default")]
     #[cfg_attr(test, schemars(with = "Option<WindowSpec>"))]
     pub window: WindowSetting,
@@ -120,8 +125,35 @@ impl Serialize for WindowSetting {
 
 impl<'de> Deserialize<'de> for WindowSetting {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Option::<WindowSpec>::deserialize(deserializer)
-            .map(|spec| spec.map_or(Self::Unlimited, Self::Limit))
+        deserializer.deserialize_any(WindowReader)
+    }
+}
+
+/// The word by which a change or an override goes back to the gateway's setting.
+const DEFAULT_WINDOW: &str = "default";
+
+struct WindowReader;
+
+impl<'de> Visitor<'de> for WindowReader {
+    type Value = WindowSetting;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object, `null` or `\"default\"`")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
+        Ok(WindowSetting::Unlimited)
+    }
+
+    fn visit_str<E: Error>(self, word: &str) -> Result<Self::Value, E> {
+        if word == DEFAULT_WINDOW {
+            return Ok(WindowSetting::Default);
+        }
+        Err(E::invalid_value(Unexpected::Str(word), &self))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+        WindowSpec::deserialize(MapAccessDeserializer::new(map)).map(WindowSetting::Limit)
     }
 }
 
@@ -504,6 +536,11 @@ mod tests {
         let own = with("window", json!({"max_requests": 5, "minutes": 5})).unwrap();
         assert_eq!(limit(own.clone()), Some(5));
         assert_eq!(own.limits(None, false).window, None);
+        let back = own.patched(json!({"window": "default"}).as_object().unwrap());
+        assert_eq!(limit(back.unwrap()), Some(500));
+        assert_eq!(with("window", json!("none")).unwrap_err().field, "window");
+        let nested = with("window", json!({"max_requests": -1, "minutes": 5}));
+        assert_eq!(nested.unwrap_err().field, "window.max_requests");
     }
 
     #[test]
