@@ -36,7 +36,7 @@ async function startReceiver() {
     const body = Buffer.concat(parts).toString();
     const record = { path: request.url, headers: request.headers, id: request.headers["webhook-id"], at: Date.now() };
     try {
-      record.payload = hook.verify(body, request.headers);
+      record.payload = record.path === "/email" ? JSON.parse(body) : hook.verify(body, request.headers);
     } catch (error) {
       record.problem = String(error);
     }
@@ -201,6 +201,23 @@ test("private targets are refused in production", async () => {
   await gateway.restart({ vars: { ENVIRONMENT: "test" } });
   assert.deepEqual(await delivery(message.notice.id).then((d) => [d.status, d.last_answer]), ["failed", "the address is not public"]);
   assert.equal(receiver.of(path).length, 0);
+});
+
+test("email goes out where it is set up, beside the webhook and with a ladder of its own", async () => {
+  await gateway.restart({ vars: { HARNESS_EMAIL_URL: `${receiver.url}/email`, EMAIL_FROM: "gateway@example.com" } });
+  const { user_id, path } = await caller({}, { email: "user@example.com" });
+  receiver.answer = ({ path }) => ({ status: path === "/email" ? 500 : 200 });
+  const message = news(user_id);
+  const { id } = message.notice;
+  await deliver([message]);
+  assert.equal((await delivery(id)).status, "delivered");
+  assert.deepEqual(await delivery(id, "email").then((d) => [d.status, d.attempts, d.last_answer]), ["pending", 1, "refused"]);
+  receiver.answer = () => ({ status: 200 });
+  await eventually(async () => assert.equal((await delivery(id, "email")).status, "delivered"));
+  const mails = receiver.of("/email").map((mail) => mail.payload);
+  assert.deepEqual(mails[0], { from: "gateway@example.com", to: "user@example.com", subject: "Your API usage", text: "Your job job_1 has succeeded." });
+  assert.deepEqual([mails.length, receiver.of(path).length], [2, 1]);
+  await gateway.restart({ vars: { HARNESS_EMAIL_URL: null, EMAIL_FROM: null } });
 });
 
 test("a blocked user is told so once", async () => {

@@ -24,7 +24,21 @@ export function faulty(env) {
   const wrapped = { ...env };
   for (const [name, wrap] of Object.entries(wrappers)) if (env[name]) wrapped[name] = wrap(env[name], name);
   if (env.HARNESS_AI_URL) wrapped.AI = fakeAi(env.HARNESS_AI_URL);
+  if (env.HARNESS_EMAIL_URL) wrapped.EMAIL = new SendEmail(env.HARNESS_EMAIL_URL);
   return wrapped;
+}
+
+/** The email binding as the Worker sees it; every email goes to the test as JSON. */
+class SendEmail {
+  constructor(url) {
+    this.url = url;
+  }
+
+  async send({ from, to, subject, text }) {
+    const answer = await fetch(this.url, { method: "POST", body: JSON.stringify({ from, to, subject, text }) });
+    if (!answer.ok) throw Object.assign(new Error("the email was refused"), { code: "E_DELIVERY_FAILED" });
+    return { messageId: "harness" };
+  }
 }
 
 /**
