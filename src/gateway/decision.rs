@@ -33,9 +33,11 @@ const CAPACITY: usize = 256;
 /// Longest `operation_id`.
 const MAX_OPERATION: usize = 128;
 
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Consume {
+pub(crate) struct Consume {
+    #[cfg_attr(test, schemars(length(min = 1, max = 128), regex(pattern = r"^[!-~]+$")))]
     user_id: String,
     endpoint: Option<String>,
     cost: Option<u64>,
@@ -44,17 +46,19 @@ struct Consume {
     operation_id: Option<String>,
 }
 
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Settle {
+pub(crate) struct Settle {
     reservation_id: String,
     /// Absent: as many as were reserved, marked as an estimate.
     tokens: Option<u64>,
 }
 
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Release {
+pub(crate) struct Release {
     reservation_id: String,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! The service can trust `X-Sluice-User` and `X-Sluice-Plan`: whatever the caller sent under a name of
 //! ours is gone. The caller's credentials stay here, in whatever header they may come. Cookies pass both
-//! ways: none of them is a credential of ours, so they are the service's own business.
+//! ways: they are the service's own business, but for the one that Cloudflare Access keeps its token in.
 
 /// Headers of one connection, not of the message (RFC 9110, 7.6.1).
 const HOP_BY_HOP: [&str; 10] = [
@@ -19,14 +19,18 @@ const HOP_BY_HOP: [&str; 10] = [
 ];
 
 /// What a caller may show us, and what a trusted front says of them.
-const CREDENTIALS: [&str; 6] = [
+const CREDENTIALS: [&str; 7] = [
     "authorization",
+    "cf-access-jwt-assertion",
     "x-api-key",
     "api-key",
     "x-gateway-secret",
     "x-user-id",
     "x-user-plan",
 ];
+
+/// The cookie of Cloudflare Access, whose token is a credential here.
+const ACCESS_COOKIE: &str = "cf_authorization";
 
 /// Made anew for the service by whoever sends the request.
 const REMADE: [&str; 3] = ["host", "content-length", "expect"];
@@ -58,10 +62,26 @@ pub fn to_service(
     let passes = |name: &str| {
         !CREDENTIALS.contains(&name) && !REMADE.contains(&name) && !name.starts_with("x-sluice-")
     };
-    let mut passed = end_to_end(headers, passes);
+    let mut passed: Vec<_> = end_to_end(headers, passes)
+        .into_iter()
+        .filter_map(without_access_cookie)
+        .collect();
     passed.push(("x-sluice-user".to_owned(), user.to_owned()));
     passed.extend(plan.map(|plan| ("x-sluice-plan".to_owned(), plan.to_owned())));
     passed
+}
+
+fn without_access_cookie((name, value): (String, String)) -> Option<(String, String)> {
+    if name != "cookie" {
+        return Some((name, value));
+    }
+    let is_access = |pair: &&str| {
+        let cookie = pair.split('=').next().unwrap_or_default();
+        cookie.trim().eq_ignore_ascii_case(ACCESS_COOKIE)
+    };
+    let kept: Vec<_> = value.split(';').filter(|pair| !is_access(pair)).collect();
+    let kept = kept.join(";").trim().to_owned();
+    (!kept.is_empty()).then_some((name, kept))
 }
 
 /// The service's headers as the caller gets them, `Location` and `Retry-After` included.
@@ -181,5 +201,18 @@ mod tests {
                 "etag"
             ]
         );
+    }
+
+    #[test]
+    fn the_token_of_cloudflare_access_stays_here() {
+        let sent = [
+            ("cookie".to_owned(), "a=1; CF_Authorization=eyJ; b=2".to_owned()),
+            ("Cf-Access-Jwt-Assertion".to_owned(), "eyJ".to_owned()),
+        ];
+        let passed = to_service(&sent, "u", None);
+        assert!(passed.contains(&("cookie".to_owned(), "a=1; b=2".to_owned())));
+        assert!(!passed.iter().any(|(name, _)| name.starts_with("cf-access")));
+        let only = [("cookie".to_owned(), "CF_Authorization=eyJ".to_owned())];
+        assert!(!to_service(&only, "u", None).iter().any(|(name, _)| name == "cookie"));
     }
 }
