@@ -123,6 +123,14 @@ pub fn catch_up(call: &Call, user: &str) {
 
 /// Books calls that stand in the ledger, of whatever isolate; gives how many.
 pub async fn book_written(env: &Env, most: u64, now: Millis) -> Result<usize, LedgerError> {
+    // What this isolate alone knows of comes first: nobody else can book it.
+    let alone: Vec<_> = LOCAL.with_borrow(|local| {
+        let unwritten = local.unbooked.values().filter(|one| !one.written);
+        unwritten.map(|one| one.call.id.clone()).collect()
+    });
+    for id in alone {
+        settle(env, &id, now).await;
+    }
     let mut booked = 0;
     for call in open_calls::unbooked(env, most).await? {
         if ask_to_book(env, &call).await {

@@ -141,7 +141,6 @@ impl Session {
         }
         match answer {
             Ok(Answer::Decided { verdict, standing }) => {
-                open::catch_up(&self.call, &self.caller.user_id);
                 self.apply(verdict, standing)
             }
             Ok(other) => Err(self.denied(&other)),
@@ -169,6 +168,9 @@ impl Session {
         let asked = clock::now(&self.call.settings);
         let answer = client::ask(&self.call.env, &self.caller.user_id, self.asker(), ask).await;
         self.call.timing.note(Stage::Account, clock::now(&self.call.settings).since(asked));
+        if answer.is_ok() {
+            open::catch_up(&self.call, &self.caller.user_id);
+        }
         answer
     }
 
