@@ -43,6 +43,16 @@ describe('diffPlans', () => {
     });
     expect(effects({}, { rate: null })).toEqual({ rate: 'looser' });
   });
+  it('keeps the three kinds of window apart', () => {
+    const own = { max_requests: 5, minutes: 60 };
+    expect(readPlan({}).window).toBe('default');
+    expect(readPlan({ window: null }).window).toBeNull();
+    expect(readPlan({ window: own }).window).toEqual(own);
+    expect(effects({ window: 'default' }, { window: null })).toEqual({ window: 'looser' });
+    expect(effects({ window: null }, { window: 'default' })).toEqual({ window: 'tighter' });
+    expect(effects({ window: 'default' }, { window: own })).toEqual({ window: 'different' });
+    expect(patchOf(plan({ window: own }), plan({ window: 'default' }))).toEqual({ window: 'default' });
+  });
   it('takes enforcing instead of watching as tighter', () =>
     expect(effects({ shadow: true }, { shadow: false })).toEqual({ shadow: 'tighter' }));
 });

@@ -45,6 +45,12 @@ describe('answers with holes', () => {
     expect(readAlert(body).detail).toBeNull();
     expect(completionText(body)).toBeNull();
   });
+  it('leaves open what an endpoint let through unless that was counted', () => {
+    const row = { name: 'export', allowed: null, refused: 3, refusal_rate: null };
+    expect(readStats({ endpoints: [row] }).endpoints).toEqual([
+      { name: 'export', allowed: null, refused: 3, refusalRate: null },
+    ]);
+  });
   it('works out what is not said', () => {
     expect(readQuota({ policies: [{ name: 'daily', limit: 5, used: 8 }] }).policies[0]?.remaining).toBe(0);
     expect(readStats({ totals: { allowed: 3, refused: 1 } }).totals.refusalRate).toBe(0.25);

@@ -13,6 +13,7 @@ use worker::{DurableObject, Env, Method, Request, Response, State, durable_objec
 use super::restore;
 use super::wire::{Answer, Ask, Asker, Counted, Drift, DriftKind, Message, Snapshot};
 use crate::auth::provision;
+use crate::budget;
 use crate::clock;
 use crate::http::limit_headers::rfc3339;
 use crate::ledger::hot::Hot;
@@ -46,6 +47,9 @@ const COMPARISONS: u32 = 4;
 /// After this long without a call an account that has published everything frees its storage.
 const IDLE: Span = Span::hours(24);
 
+/// Longest that handing over one notice takes.
+const TELLING: Span = Span(budget::QUEUE.0 + 1_000);
+
 /// One user's account.
 #[durable_object(alarm)]
 pub struct Account {
@@ -59,6 +63,8 @@ struct Core {
     live: RefCell<Option<Live>>,
     publishing: Cell<bool>,
     armed_for: Cell<Option<Millis>>,
+    /// Until when somebody is believed to be handing notices over.
+    telling_until: Cell<Millis>,
     failures: Cell<u32>,
     /// Until when the ledger is not asked for a start again.
     no_start_until: Cell<Millis>,
@@ -139,6 +145,7 @@ impl DurableObject for Account {
             env,
             live: RefCell::new(None),
             publishing: Cell::new(false),
+            telling_until: Cell::new(Millis(0)),
             armed_for: Cell::new(None),
             failures: Cell::new(0),
             no_start_until: Cell::new(Millis(0)),
@@ -371,9 +378,20 @@ impl Core {
         self.publishing.set(false);
     }
 
-    /// Hands what the user has to be told to the queue. A notice is stored until the queue has taken it.
+    /// Hands what the user has to be told to the queue, unless that is under way already. A notice is
+    /// stored until the queue has taken it.
     async fn hand_over_notices(&self, user: &str) -> Result<(), Fault> {
+        if self.now() < self.telling_until.get() {
+            return Ok(());
+        }
+        let handed = self.hand_over(user).await;
+        self.telling_until.set(Millis(0));
+        handed
+    }
+
+    async fn hand_over(&self, user: &str) -> Result<(), Fault> {
         for notice in self.with_live(|live, now| live.unsent(user, now))?? {
+            self.telling_until.set(self.now().plus(TELLING));
             notify::send(&self.env, &notice).await.map_err(|_| Fault::NotReady)?;
             self.with_live(|live, _| live.sent(&notice.id))??;
         }
@@ -396,10 +414,15 @@ impl Core {
         batch.quotas.lag_ms = waiting.map_or(0, |since| now.since(since).0);
         let Batch { quotas, days, published } = &batch;
         let done = usage::publish(&self.env, user, quotas, days, *published, &rfc3339(now)).await;
-        if done.is_err() {
+        let adopted = match done {
+            Ok(true) => Ok(false),
+            Ok(false) => self.adopt_edit(user, &batch).await,
+            Err(e) => Err(e.into()),
+        };
+        if adopted.is_err() {
             self.waiting_since.set(waiting.or(Some(now)));
         }
-        if done? || !self.adopt_edit(user, &batch).await? {
+        if !adopted? {
             self.with_live(|live, _| live.published_as(quotas))?;
         }
         Ok(true)
@@ -408,13 +431,12 @@ impl Core {
     /// The ledger did not take the counters: either it has them already, or somebody has written others
     /// into it. Whether it was that; what was used since they were last published is added to them.
     async fn adopt_edit(&self, user: &str, batch: &Batch) -> Result<bool, Fault> {
-        let (Some(before), Some(row)) = (batch.published, usage::row(&self.env, user).await?) else {
-            return Ok(false);
+        let row = usage::row(&self.env, user).await?.ok_or(Fault::NotReady)?;
+        let is_edit = |before: &Published| row.seq == before.seq && published(&row) != *before;
+        let Some(before) = batch.published.filter(is_edit) else {
+            // Neither: then it said it had written what it hasn't.
+            return if row.seq < batch.quotas.seq { Err(Fault::NotReady) } else { Ok(false) };
         };
-        let told = (before.used_today, before.tokens_used_this_month);
-        if row.seq != before.seq || (row.used_today, row.tokens_used_this_month) == told {
-            return Ok(false);
-        }
         let account = self.with_live(|live, now| live.adopt_row(&row, before, now))??;
         let drift = Drift { kind: DriftKind::LedgerEdited, account, ledger: Some(counted(&row)) };
         // Only the report of it can be lost.
@@ -769,6 +791,9 @@ impl Live {
 
     /// How long until there is something to do again; `None`: the account may be forgotten.
     fn next_wake(&mut self, now: Millis) -> Option<Span> {
+        if !self.known.notices.is_empty() {
+            return Some(OUTBOX_RETRY);
+        }
         if let Some(end) = self.law.next_lease_end() {
             return Some(end.since(now).max(Span::seconds(1)));
         }

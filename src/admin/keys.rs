@@ -35,18 +35,20 @@ pub const ROUTES: &[Route] = &[
 /// Longest time that a rotated key lives on beside the new one: 30 days.
 const MAX_OVERLAP_SECONDS: u64 = 30 * 24 * 3_600;
 
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct NewKey {
+pub(super) struct NewKey {
     name: Option<String>,
     expires_at: Option<String>,
     #[serde(default)]
     scope: Scope,
 }
 
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Rotation {
+pub(super) struct Rotation {
     #[serde(default)]
     overlap_seconds: u64,
 }

@@ -71,6 +71,9 @@ const JOBS: &[Route] = &[
     Route::new("POST", "/admin/jobs/{id}/retry", |visit| {
         async move { jobs::retry(&visit).await }.boxed_local()
     }),
+    Route::new("POST", "/admin/jobs/{id}/cancel", |visit| {
+        async move { jobs::cancel(&visit).await }.boxed_local()
+    }),
 ];
 
 /// Alerts and reconciliation; their handlers are at home with what is observed.

@@ -39,9 +39,10 @@ const OWN_SECRETS: [&str; 4] = [
     "TRUSTED_PROXY_SECRET",
 ];
 
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Model {
+pub(super) struct Model {
     upstream: UpstreamKind,
     base_url: Option<String>,
     secret_name: Option<String>,

@@ -35,17 +35,20 @@ pub const ROUTES: &[Route] = &[
 /// Most policies one reset may name: all that a plan can have.
 const MAX_POLICIES: usize = 64;
 
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Reset {
+pub(super) struct Reset {
     /// `None` is all, `[]` is none.
     policies: Option<Vec<String>>,
 }
 
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Grant {
+pub(super) struct Grant {
     policy: String,
+    #[cfg_attr(test, schemars(range(min = 1)))]
     amount: u64,
     expires_at: Option<String>,
 }

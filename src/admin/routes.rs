@@ -35,9 +35,10 @@ const DEFAULT_TIMEOUT_MS: u64 = 30_000;
 /// Longest path prefix.
 const MAX_PREFIX: usize = 512;
 
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct NewRoute {
+pub(super) struct NewRoute {
     route_id: Option<String>,
     path_prefix: String,
     methods: Option<Vec<String>>,
@@ -47,18 +48,22 @@ struct NewRoute {
     timeout_ms: Option<u64>,
 }
 
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Patch {
+pub(super) struct Patch {
     #[serde(default, deserialize_with = "input::not_null")]
+    #[cfg_attr(test, schemars(with = "String"))]
     path_prefix: Option<String>,
     #[serde(default, deserialize_with = "input::maybe")]
     methods: Option<Option<Vec<String>>>,
     #[serde(default, deserialize_with = "input::not_null")]
+    #[cfg_attr(test, schemars(with = "String"))]
     upstream_url: Option<String>,
     #[serde(default, deserialize_with = "input::maybe")]
     endpoint: Option<Option<String>>,
     #[serde(default, deserialize_with = "input::not_null")]
+    #[cfg_attr(test, schemars(with = "u64"))]
     cost: Option<u64>,
     #[serde(default, deserialize_with = "input::maybe")]
     timeout_ms: Option<Option<u64>>,

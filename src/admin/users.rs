@@ -35,9 +35,11 @@ const DEFAULT_PLAN: &str = "free";
 /// Longest prefix that is searched for.
 const MAX_PREFIX: usize = 254;
 
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct NewUser {
+pub(super) struct NewUser {
+    #[cfg_attr(test, schemars(length(min = 1, max = 128), regex(pattern = r"^[!-~]+$")))]
     user_id: String,
     plan_id: Option<String>,
     email: Option<String>,
@@ -45,10 +47,12 @@ struct NewUser {
     overrides: Option<Map<String, Value>>,
 }
 
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Patch {
+pub(super) struct Patch {
     #[serde(default, deserialize_with = "input::not_null")]
+    #[cfg_attr(test, schemars(with = "String"))]
     plan_id: Option<String>,
     #[serde(default, deserialize_with = "input::maybe")]
     email: Option<Option<String>>,
@@ -57,6 +61,7 @@ struct Patch {
     #[serde(default, deserialize_with = "input::maybe")]
     overrides: Option<Option<Map<String, Value>>>,
     #[serde(default, deserialize_with = "input::not_null")]
+    #[cfg_attr(test, schemars(with = "UserStatus"))]
     status: Option<UserStatus>,
 }
 
@@ -69,7 +74,8 @@ async fn list(visit: Visit) -> Handled {
             "must be the beginning of an id or an email address",
         ));
     }
-    let rows = users::page(&visit.call.env, &page, prefix.as_deref())
+    let plan = visit.query("plan_id")?;
+    let rows = users::page(&visit.call.env, &page, prefix.as_deref(), plan.as_deref())
         .await
         .map_err(failed)?;
     Ok(Reply::json(

@@ -9,6 +9,7 @@ use crate::http::router::{Call, Handled};
 use crate::http::{ApiError, Reply};
 use crate::ledger::usage;
 use crate::limits::PolicyView;
+use crate::plans::{cache, next_above};
 
 /// Days shown when the caller asks for no span.
 const DEFAULT_DAYS: i64 = 30;
@@ -23,7 +24,24 @@ pub async fn quota(call: Call) -> Handled {
 async fn quota_body(session: &mut Session) -> Handled {
     only_get(session)?;
     let snapshot = session.view().await?;
-    Ok(Reply::json(200, &quota_json(&session.caller.user_id, &snapshot)))
+    let mut body = quota_json(&session.caller.user_id, &snapshot);
+    let next = next_plan(&session.call, &snapshot.plan_id).await;
+    if let (Some(fields), Some(next)) = (body.as_object_mut(), next) {
+        fields.insert("next_plan".to_owned(), next);
+    }
+    Ok(Reply::json(200, &body))
+}
+
+/// What the plan one step up has more of. A quota is answered without it while the plans can't be read.
+async fn next_plan(call: &Call, plan_id: &str) -> Option<Value> {
+    let all = cache::all(&call.env, call.now).await.ok()?;
+    let next = next_above(all.get(plan_id)?, all.values().map(AsRef::as_ref))?;
+    Some(json!({
+        "plan_id": next.plan_id,
+        "name": next.name,
+        "daily_limit": next.daily_limit,
+        "monthly_token_limit": next.monthly_token_limit,
+    }))
 }
 
 /// The body of a quota answer, alike for its user and for the operator.

@@ -35,8 +35,7 @@ pub async fn list(visit: &Visit) -> Handled {
 /// `POST /admin/jobs/{id}/retry`: lets a job that failed or expired run again.
 pub async fn retry(visit: &Visit) -> Handled {
     let (env, id, now) = (&visit.call.env, &visit.id, visit.call.now);
-    let before = jobs::any(env, id).await.map_err(failed)?;
-    let before = before.ok_or_else(|| ApiError::not_found("job"))?;
+    let before = found(visit).await?;
     let at = visit.now();
     let entry = Entry {
         at: &at,
@@ -57,6 +56,31 @@ pub async fn retry(visit: &Visit) -> Handled {
     let _ = TaskMessage::new(id, job.ticket).send(env, Span::ZERO).await;
     let after = jobs::any(env, id).await.map_err(failed)?;
     Ok(Reply::json(200, &operators_json(&after.unwrap_or(before))))
+}
+
+/// `POST /admin/jobs/{id}/cancel`: takes back a job that has not come to its end. Twice is once.
+pub async fn cancel(visit: &Visit) -> Handled {
+    let before = found(visit).await?;
+    let at = visit.now();
+    let entry = Entry {
+        at: &at,
+        action: "job.cancel",
+        target: &visit.id,
+        before: Some(json!({"status": before.status})),
+        after: Some(json!({"status": JobStatus::Cancelled})),
+    };
+    let (env, now) = (&visit.call.env, visit.call.now);
+    jobs::cancel_any(env, &visit.id, now, &entry).await.map_err(failed)?;
+    let job = found(visit).await?;
+    match job.status {
+        JobStatus::Cancelled => Ok(Reply::json(200, &operators_json(&job))),
+        ended => Err(ApiError::Conflict(format!("The job has already {}.", ended.word()))),
+    }
+}
+
+async fn found(visit: &Visit) -> Result<JobRow, ApiError> {
+    let job = jobs::any(&visit.call.env, &visit.id).await.map_err(failed)?;
+    job.ok_or_else(|| ApiError::not_found("job"))
 }
 
 fn operators_json(job: &JobRow) -> Value {

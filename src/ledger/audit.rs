@@ -26,6 +26,7 @@ pub struct Entry<'a> {
 }
 
 /// One row, as the operator reads it.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Serialize)]
 pub struct Row {
     /// Grows with every entry.

@@ -15,6 +15,7 @@ use crate::limits::Millis;
 const CHUNK: u64 = 1_000;
 
 /// Where a job is on its way.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum JobStatus {
@@ -178,6 +179,10 @@ pub struct Overdue {
 const ROW: &str = "job_id, user_id, status, created_at_ms, not_before_ms, expires_at_ms, \
     finished_at_ms, attempts, result, error";
 
+/// One that no provider has seen has nothing to settle.
+const TAKE_BACK: &str = "UPDATE jobs SET closed = (status = 'queued' AND round = 0), \
+      status = 'cancelled', finished_at_ms = ?2 WHERE job_id = ?1 AND finished_at_ms IS NULL";
+
 /// Adds a job, unless its user has `limit` of them under way; `false` then.
 pub async fn insert(env: &Env, job: &NewJob, limit: Option<u64>) -> Result<bool, LedgerError> {
     let sql = "INSERT INTO jobs (job_id, user_id, key_id, plan_claim, path, endpoint, body, \
@@ -252,11 +257,23 @@ pub async fn cancel(
     job_id: &str,
     now: Millis,
 ) -> Result<bool, LedgerError> {
-    let sql = "UPDATE jobs SET closed = (status = 'queued' AND round = 0), status = 'cancelled', \
-                 finished_at_ms = ?3 \
-               WHERE job_id = ?1 AND user_id = ?2 AND finished_at_ms IS NULL";
-    let binds = [job_id.into(), user_id.into(), now.0.into()];
-    Ok(Db::of(env)?.run(sql, &binds).await? > 0)
+    let sql = format!("{TAKE_BACK} AND user_id = ?3");
+    let binds = [job_id.into(), now.0.into(), user_id.into()];
+    Ok(Db::of(env)?.run(&sql, &binds).await? > 0)
+}
+
+/// The same, whoever it belongs to, written into the audit.
+pub async fn cancel_any(
+    env: &Env,
+    job_id: &str,
+    now: Millis,
+    entry: &Entry<'_>,
+) -> Result<bool, LedgerError> {
+    let db = Db::of(env)?;
+    let open = "SELECT 1 FROM jobs WHERE job_id = ?7 AND finished_at_ms IS NULL";
+    let audited = audit::when(&db, entry, open, &[job_id.into()])?;
+    let taken_back = db.statement(TAKE_BACK, &[job_id.into(), now.0.into()])?;
+    db.change(audited, taken_back).await
 }
 
 /// Everything about a job.

@@ -10,6 +10,7 @@ use super::{Db, LedgerError};
 use crate::http::page::Page;
 
 /// Where one model's calls go.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct ModelRow {
     /// Its name here.
@@ -37,6 +38,7 @@ const SELECT: &str = "SELECT model, upstream, base_url, secret_name, upstream_mo
 const AUDITED: &str = "SELECT 1 FROM models WHERE model = ?7 AND version = ?8";
 
 /// A kind of provider.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum UpstreamKind {

@@ -155,6 +155,22 @@ pub async fn parcel(env: &Env, id: &str, channel: &str) -> Result<Option<Parcel>
     Db::background(env)?.first(sql, &[id.into(), channel.into()]).await
 }
 
+/// Takes the attempt after `attempts` others, until `until`; `false` if somebody else has it.
+pub async fn begin(
+    env: &Env,
+    id: &str,
+    channel: &str,
+    attempts: u64,
+    until: Millis,
+    now: Millis,
+) -> Result<bool, LedgerError> {
+    let sql = "UPDATE deliveries SET next_attempt_at_ms = ?4 \
+               WHERE notification_id = ?1 AND channel = ?2 AND attempts = ?3 AND status = 'pending' \
+                 AND next_attempt_at_ms <= ?5";
+    let binds = [id.into(), channel.into(), attempts.into(), until.0.into(), now.0.into()];
+    Ok(Db::background(env)?.run(sql, &binds).await? > 0)
+}
+
 /// Writes down how the attempt after `attempts` others ended; the first word on it counts.
 pub async fn record(
     env: &Env,

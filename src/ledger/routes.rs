@@ -15,6 +15,7 @@ const COLUMNS: &str =
 const AUDITED: &str = "SELECT 1 FROM routes WHERE route_id = ?7 AND version = ?8";
 
 /// One protected route, as the operator writes it and the ledger keeps it.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct RouteRow {
     /// Its id.

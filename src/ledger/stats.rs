@@ -52,6 +52,7 @@ pub struct Refusals {
 }
 
 /// What the users of one plan did on one day.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Deserialize, Serialize)]
 pub struct DayRow {
     date: String,
@@ -62,6 +63,7 @@ pub struct DayRow {
 }
 
 /// What one user did.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Deserialize, Serialize)]
 pub struct UserRow {
     user_id: String,

@@ -77,6 +77,7 @@ pub struct Day {
 }
 
 /// One day of `GET /api/usage`.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct DayRow {
     date: String,

@@ -10,6 +10,7 @@ use crate::http::page::Page;
 use crate::plans::{Standing, UserStatus};
 
 /// A user, as the operator sees and changes them.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct User {
     /// Their id.
@@ -63,13 +64,19 @@ pub async fn one(env: &Env, user_id: &str) -> Result<Option<User>, LedgerError> 
     row.map(Row::user).transpose()
 }
 
-/// The users by id, all of them or those whose id or email begins with `prefix`.
-pub async fn page(env: &Env, page: &Page, prefix: Option<&str>) -> Result<Vec<User>, LedgerError> {
+/// The users by id: all of them, or those whose id or email begins with `prefix`, or those on a plan.
+pub async fn page(
+    env: &Env,
+    page: &Page,
+    prefix: Option<&str>,
+    plan_id: Option<&str>,
+) -> Result<Vec<User>, LedgerError> {
     // No character sorts after the last one, so the range holds every text with the prefix.
     let end = prefix.map(|p| format!("{p}\u{10ffff}"));
     let sql = format!(
         "{SELECT} WHERE (?1 IS NULL OR user_id > ?1) AND (?3 IS NULL \
            OR (user_id >= ?3 AND user_id < ?4) OR (email >= ?3 AND email < ?4)) \
+           AND (?5 IS NULL OR plan_id = ?5) \
          ORDER BY user_id LIMIT ?2"
     );
     let binds = [
@@ -77,6 +84,7 @@ pub async fn page(env: &Env, page: &Page, prefix: Option<&str>) -> Result<Vec<Us
         page.fetch().into(),
         prefix.into(),
         end.as_deref().into(),
+        plan_id.into(),
     ];
     let rows = Db::of(env)?.all::<Row>(&sql, &binds).await?;
     rows.into_iter().map(Row::user).collect()

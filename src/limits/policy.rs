@@ -41,6 +41,7 @@ pub struct Limits {
 }
 
 /// What becomes of a call that asks for more tokens than its plan allows a request.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MaxTokensMode {
@@ -52,6 +53,7 @@ pub enum MaxTokensMode {
 }
 
 /// A token bucket: bursts of `capacity`, refilled evenly.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct BucketLimit {
@@ -80,6 +82,7 @@ pub struct EndpointLimit {
 }
 
 /// An exact model name, or a prefix written with one trailing `*`.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(transparent)]
 pub struct ModelPattern(pub String);
@@ -106,6 +109,7 @@ pub struct Reset {
 }
 
 /// How days are told apart.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ResetMode {

@@ -26,6 +26,7 @@ pub struct PolicyView {
 }
 
 /// How a policy counts.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PolicyKind {
@@ -40,6 +41,7 @@ pub enum PolicyKind {
 }
 
 /// What a policy counts.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unit {

@@ -8,9 +8,12 @@ use super::{Notice, email, schedule};
 use crate::clock;
 use crate::http::targets::is_public_target;
 use crate::ledger::notifications::{self, Parcel};
-use crate::limits::Millis;
+use crate::limits::{Millis, Span};
 use crate::queues::{Fate, RETRY};
 use crate::settings::Settings;
+
+/// How long one consumer may take for an attempt; longer than any receiver gets.
+const LEASE: Span = Span::seconds(30);
 
 /// One attempt to deliver a notice by one channel.
 pub struct Attempt<'a> {
@@ -30,7 +33,7 @@ enum Result {
     /// Never to be tried again.
     Failed(String),
     /// To be tried again.
-    Later(String, Option<crate::limits::Span>),
+    Later(String, Option<Span>),
 }
 
 impl Attempt<'_> {
@@ -45,9 +48,17 @@ impl Attempt<'_> {
             return Fate::Done;
         }
         let settings = Settings::of(self.env);
-        let wait = Millis(parcel.next_attempt_at_ms).since(clock::now(&settings));
-        if wait.0 > 0 {
+        let now = clock::now(&settings);
+        let wait = Millis(parcel.next_attempt_at_ms).since(now);
+        if wait > Span::ZERO {
             return self.follow_up(parcel.attempts, wait).await;
+        }
+        let (channel, until) = (self.channel.word(), now.plus(LEASE));
+        match notifications::begin(self.env, self.id, channel, parcel.attempts, until, now).await {
+            Ok(true) => {}
+            // Should they end in the middle, this message is needed after all.
+            Ok(false) => return self.follow_up(parcel.attempts, LEASE).await,
+            Err(_) => return Fate::Retry(RETRY),
         }
         let result = match self.channel {
             Channel::Webhook => self.webhook(&parcel, &settings).await,
@@ -121,7 +132,7 @@ impl Attempt<'_> {
         }
     }
 
-    async fn follow_up(&self, attempt: u64, wait: crate::limits::Span) -> Fate {
+    async fn follow_up(&self, attempt: u64, wait: Span) -> Fate {
         let message = NoticeMessage::Delivery { id: self.id.to_owned(), channel: self.channel, attempt };
         match message.send(self.env, wait).await {
             Ok(()) => Fate::Done,

@@ -1,9 +1,11 @@
 //! What a user may do: plans, the overrides of single users, and the limits in force that follow.
 
 pub mod cache;
+mod ladder;
 mod plan;
 mod standing;
 
+pub use ladder::next_above;
 pub use plan::{
     InvalidPlan, MAX_COUNT, OnOutage, OverQuota, Plan, Strategy,
     check_name,

@@ -1,4 +1,8 @@
+use std::fmt;
+
 use chrono_tz::Tz;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Error, MapAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 use thiserror::Error;
@@ -19,12 +23,15 @@ const MAX_MODELS: usize = 200;
 const MAX_WINDOW_MINUTES: u64 = 527_040;
 
 /// A plan, as the operator writes it and the ledger keeps it. `None` is unlimited, `0` is none.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
     /// Its id.
+    #[cfg_attr(test, schemars(regex(pattern = r"^[A-Za-z0-9_.-]{1,64}$")))]
     pub plan_id: String,
     /// Its name, for people.
+    #[cfg_attr(test, schemars(length(min = 1, max = 200)))]
     pub name: String,
     /// Calls a day.
     #[serde(default, deserialize_with = "count")]
@@ -44,8 +51,10 @@ pub struct Plan {
     /// Token bucket over calls.
     #[serde(default)]
     pub rate: Option<BucketLimit>,
-    /// Sliding window over calls; absent takes the gateway's setting, `null` is unlimited.
+    /// Sliding window over calls; absent, or the word `default`, takes the gateway's setting, `null` is
+    /// unlimited.
     #[serde(default, skip_serializing_if = "WindowSetting::is_default")]
+    #[cfg_attr(test, schemars(with = "Option<WindowSpec>"))]
     pub window: WindowSetting,
     /// Tokens a minute.
     #[serde(default, deserialize_with = "count")]
@@ -55,6 +64,7 @@ pub struct Plan {
     pub max_concurrent: Option<u64>,
     /// Limits of single endpoints.
     #[serde(default)]
+    #[cfg_attr(test, schemars(length(max = 32)))]
     pub endpoints: Vec<EndpointSpec>,
     /// When days and months begin.
     #[serde(default)]
@@ -64,6 +74,7 @@ pub struct Plan {
     pub over_quota: OverQuota,
     /// Shares of a quota whose crossing is worth a notification, each in (0, 1].
     #[serde(default = "default_notify_at")]
+    #[cfg_attr(test, schemars(length(max = 10), inner(range(max = 1))))]
     pub notify_at: Vec<f64>,
     /// What becomes of calls while the account store is out.
     #[serde(default)]
@@ -74,12 +85,14 @@ pub struct Plan {
 }
 
 /// A sliding window as written in a plan.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct WindowSpec {
     /// Calls in any window.
     pub max_requests: u64,
     /// Its length.
+    #[cfg_attr(test, schemars(range(min = 1, max = 527_040)))]
     pub minutes: u64,
 }
 
@@ -112,24 +125,55 @@ impl Serialize for WindowSetting {
 
 impl<'de> Deserialize<'de> for WindowSetting {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Option::<WindowSpec>::deserialize(deserializer)
-            .map(|spec| spec.map_or(Self::Unlimited, Self::Limit))
+        deserializer.deserialize_any(WindowReader)
+    }
+}
+
+/// The word by which a change or an override goes back to the gateway's setting.
+const DEFAULT_WINDOW: &str = "default";
+
+struct WindowReader;
+
+impl<'de> Visitor<'de> for WindowReader {
+    type Value = WindowSetting;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object, `null` or `\"default\"`")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
+        Ok(WindowSetting::Unlimited)
+    }
+
+    fn visit_str<E: Error>(self, word: &str) -> Result<Self::Value, E> {
+        if word == DEFAULT_WINDOW {
+            return Ok(WindowSetting::Default);
+        }
+        Err(E::invalid_value(Unexpected::Str(word), &self))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+        WindowSpec::deserialize(MapAccessDeserializer::new(map)).map(WindowSetting::Limit)
     }
 }
 
 /// The limit of one endpoint as written in a plan.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct EndpointSpec {
     /// The endpoint's name.
+    #[cfg_attr(test, schemars(regex(pattern = r"^[A-Za-z0-9_.-]{1,64}$")))]
     pub name: String,
     /// Calls in any window.
     pub max_requests: u64,
     /// The window's length.
+    #[cfg_attr(test, schemars(range(min = 1, max = 31_622_400)))]
     pub per_seconds: u64,
 }
 
 /// When days and months begin, as written in a plan.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ResetSpec {
@@ -138,9 +182,11 @@ pub struct ResetSpec {
     pub mode: ResetMode,
     /// IANA name of the zone whose midnight counts.
     #[serde(default = "utc")]
+    #[cfg_attr(test, schemars(with = "String"))]
     pub timezone: Tz,
     /// First day of token months, 1 to 31.
     #[serde(default = "first")]
+    #[cfg_attr(test, schemars(range(min = 1, max = 31)))]
     pub billing_day: u8,
 }
 
@@ -155,6 +201,7 @@ impl Default for ResetSpec {
 }
 
 /// What becomes of a call over quota (design rule 8).
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct OverQuota {
@@ -184,6 +231,7 @@ impl Default for OverQuota {
 }
 
 /// The three ways over quota.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Strategy {
@@ -197,6 +245,7 @@ pub enum Strategy {
 }
 
 /// What becomes of calls while the account store is out (design rule 7).
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnOutage {
@@ -487,6 +536,11 @@ mod tests {
         let own = with("window", json!({"max_requests": 5, "minutes": 5})).unwrap();
         assert_eq!(limit(own.clone()), Some(5));
         assert_eq!(own.limits(None, false).window, None);
+        let back = own.patched(json!({"window": "default"}).as_object().unwrap());
+        assert_eq!(limit(back.unwrap()), Some(500));
+        assert_eq!(with("window", json!("none")).unwrap_err().field, "window");
+        let nested = with("window", json!({"max_requests": -1, "minutes": 5}));
+        assert_eq!(nested.unwrap_err().field, "window.max_requests");
     }
 
     #[test]

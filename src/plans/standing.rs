@@ -18,6 +18,7 @@ pub struct Standing {
 }
 
 /// Whether a user may call at all.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum UserStatus {

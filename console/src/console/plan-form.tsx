@@ -2,7 +2,7 @@ import { Plus, Trash2 } from 'lucide-preact';
 import type { ComponentChildren } from 'preact';
 import { useState } from 'preact/hooks';
 import { t } from '../i18n';
-import type { EndpointLimit, Plan, PlanRules, RuleName } from '../lib/plan';
+import { ownWindow, type EndpointLimit, type Plan, type PlanRules, type RuleName } from '../lib/plan';
 import type { Problems } from '../lib/plan-check';
 import { CheckField, LimitField, NumberField, SelectField, TextField } from '../ui/field';
 
@@ -43,16 +43,7 @@ const CONTROLS: { [N in RuleName]: RuleControl<N> } = {
       )}
     </Optional>
   ),
-  window: ({ value, onChange, problems }) => (
-    <Optional value={value} off={t('field.window.default')} start={{ max_requests: 500, minutes: 300 }} onChange={onChange}>
-      {(window) => (
-        <>
-          <NumberField label={t('field.window.max_requests')} error={problem(problems, 'window.max_requests')} value={window.max_requests} onChange={(max_requests) => onChange({ ...window, max_requests })} />
-          <NumberField label={t('field.window.minutes')} min={1} error={problem(problems, 'window.minutes')} value={window.minutes} onChange={(minutes) => onChange({ ...window, minutes })} />
-        </>
-      )}
-    </Optional>
-  ),
+  window: WindowControl,
   endpoints: EndpointsControl,
   reset: ({ value, onChange, problems }) => (
     <div class="fields">
@@ -210,6 +201,35 @@ function Optional<T>({ value, off, start, onChange, children }: OptionalProps<T>
         }}
       />
       {value !== null && children(value)}
+    </div>
+  );
+}
+
+function WindowControl({ value, onChange, problems }: RuleProps<'window'>) {
+  const own = ownWindow(value);
+  const [last, setLast] = useState(own ?? { max_requests: 500, minutes: 300 });
+  const set = (window: typeof last) => {
+    setLast(window);
+    onChange(window);
+  };
+  return (
+    <div class="fields">
+      <SelectField
+        label={t('field.window.kind')}
+        value={own ? 'own' : value === null ? 'none' : 'default'}
+        onChange={(kind) => onChange(kind === 'own' ? last : kind === 'none' ? null : 'default')}
+        options={[
+          { value: 'default', label: t('field.window.default') },
+          { value: 'none', label: t('field.unlimited') },
+          { value: 'own', label: t('field.window.own') },
+        ]}
+      />
+      {own && (
+        <>
+          <NumberField label={t('field.window.max_requests')} error={problem(problems, 'window.max_requests')} value={own.max_requests} onChange={(max_requests) => set({ ...own, max_requests })} />
+          <NumberField label={t('field.window.minutes')} min={1} error={problem(problems, 'window.minutes')} value={own.minutes} onChange={(minutes) => set({ ...own, minutes })} />
+        </>
+      )}
     </div>
   );
 }

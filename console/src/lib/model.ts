@@ -215,10 +215,18 @@ export interface Counts {
   refusalRate: number | null;
 }
 
+/** What one endpoint's own limit refused. What passed there is counted only where the gateway says so. */
+export interface EndpointCounts {
+  name: string;
+  allowed: number | null;
+  refused: number;
+  refusalRate: number | null;
+}
+
 export interface Stats {
   totals: Counts;
   plans: ({ planId: string } & Counts)[];
-  endpoints: ({ name: string } & Counts)[];
+  endpoints: EndpointCounts[];
   days: { date: string; planId: string; allowed: number; refused: number }[];
   topUsers: { userId: string; planId: string; calls: number; tokens: number; rejected: number }[];
 }
@@ -228,7 +236,7 @@ export function readStats(body: unknown): Stats {
   return {
     totals: readCounts(asRecord(stats['totals'])),
     plans: rows(stats['plans']).map((row) => ({ planId: asText(row['plan_id']) ?? '', ...readCounts(row) })),
-    endpoints: rows(stats['endpoints']).map((row) => ({ name: asText(row['name']) ?? '', ...readCounts(row) })),
+    endpoints: rows(stats['endpoints']).map(readEndpoint),
     days: rows(stats['days']).map((row) => ({
       date: (asText(row['date']) ?? '').slice(0, 10),
       planId: asText(row['plan_id']) ?? '',
@@ -259,6 +267,15 @@ function readCounts(row: Json): Counts {
     failedOpen: asNumber(row['failed_open']) ?? 0,
     tokens: asNumber(row['tokens']) ?? 0,
     refusalRate: asNumber(row['refusal_rate']) ?? (all === 0 ? null : refused / all),
+  };
+}
+
+function readEndpoint(row: Json): EndpointCounts {
+  return {
+    name: asText(row['name']) ?? '',
+    allowed: asNumber(row['allowed']),
+    refused: asNumber(row['refused']) ?? 0,
+    refusalRate: asNumber(row['refusal_rate']),
   };
 }
 

@@ -1,4 +1,4 @@
-import type { Plan, PlanRules } from './plan';
+import { ownWindow, type Plan, type PlanRules } from './plan';
 
 /** Why a field of a plan cannot be saved. */
 export type Problem = 'whole' | 'atLeastOne' | 'required' | 'identifier' | 'model' | 'share' | 'timezone' | 'billingDay';
@@ -27,8 +27,8 @@ export function checkRules(rules: Partial<PlanRules>): Problems {
   }
   note('rate.capacity', whole(rules.rate?.capacity));
   note('rate.refill_per_minute', whole(rules.rate?.refill_per_minute));
-  note('window.max_requests', whole(rules.window?.max_requests));
-  note('window.minutes', positive(rules.window?.minutes));
+  note('window.max_requests', whole(ownWindow(rules.window)?.max_requests));
+  note('window.minutes', positive(ownWindow(rules.window)?.minutes));
   note('over_quota.degrade_daily_limit', whole(rules.over_quota?.degrade_daily_limit));
   note('over_quota.queue_limit', whole(rules.over_quota?.queue_limit));
   if (rules.over_quota?.strategy === 'degrade' && !rules.over_quota.degrade_model) {

@@ -1,5 +1,5 @@
 import { diffValues, same, type Change } from './diff';
-import { RULE_NAMES, type Plan, type PlanRules, type RuleName } from './plan';
+import { ownWindow, RULE_NAMES, type Plan, type PlanRules, type RuleName, type WindowRule } from './plan';
 
 /** What a change means to the users of the plan. */
 export type Effect = 'tighter' | 'looser' | 'different';
@@ -30,7 +30,7 @@ export function loweredPolicies(before: PlanRules, after: PlanRules): LoweredPol
   const candidates: [string, RuleName, number | null, number | null][] = [
     ['daily', 'daily_limit', before.daily_limit, after.daily_limit],
     ['monthly-tokens', 'monthly_token_limit', before.monthly_token_limit, after.monthly_token_limit],
-    ['window', 'window', before.window?.max_requests ?? null, after.window?.max_requests ?? null],
+    ['window', 'window', ownWindow(before.window)?.max_requests ?? null, ownWindow(after.window)?.max_requests ?? null],
   ];
   return candidates.flatMap(([policy, rule, was, now]) =>
     now !== null && now < (was ?? Infinity) ? [{ policy, rule, limit: now }] : [],
@@ -57,6 +57,8 @@ function effectOf({ path, before, after }: Change): Effect {
       return compareSets(before, after);
     case 'rate':
       return before === null ? 'tighter' : 'looser';
+    case 'window':
+      return compareWindows(before as WindowRule, after as WindowRule);
     case 'window.minutes':
       return Number(after) > Number(before) ? 'tighter' : 'looser';
     case 'shadow':
@@ -72,6 +74,12 @@ function compare(before: unknown, after: unknown): Effect {
   const was = before === null ? Infinity : Number(before);
   const now = after === null ? Infinity : Number(after);
   return now < was ? 'tighter' : 'looser';
+}
+
+// What the gateway is set to is not known here, only that it is no looser than none at all.
+function compareWindows(before: WindowRule, after: WindowRule): Effect {
+  if (before === null) return 'tighter';
+  return after === null ? 'looser' : 'different';
 }
 
 // `null` allows every model. A list that both gains and loses names is neither more nor less.

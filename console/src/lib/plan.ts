@@ -8,7 +8,7 @@ export interface PlanRules {
   max_tokens_mode: 'reject' | 'clamp';
   allowed_models: string[] | null;
   rate: { capacity: number; refill_per_minute: number } | null;
-  window: { max_requests: number; minutes: number } | null;
+  window: WindowRule;
   tokens_per_minute: number | null;
   max_concurrent: number | null;
   endpoints: EndpointLimit[];
@@ -18,6 +18,9 @@ export interface PlanRules {
   on_outage: 'open' | 'closed';
   shadow: boolean;
 }
+
+/** The sliding window: a plan's own, none at all (`null`), or the one the gateway is set to. */
+export type WindowRule = { max_requests: number; minutes: number } | null | 'default';
 
 export interface EndpointLimit {
   name: string;
@@ -69,10 +72,7 @@ const RULE_READERS: { [N in RuleName]: (value: unknown) => PlanRules[N] } = {
     capacity: asNumber(rate['capacity']) ?? 0,
     refill_per_minute: asNumber(rate['refill_per_minute']) ?? 0,
   })),
-  window: (value) => nullable(value, (window) => ({
-    max_requests: asNumber(window['max_requests']) ?? 0,
-    minutes: asNumber(window['minutes']) ?? 0,
-  })),
+  window: readWindow,
   tokens_per_minute: asNumber,
   max_concurrent: asNumber,
   endpoints: (value) => asArray(value).map(asRecord).map((one) => ({
@@ -126,7 +126,7 @@ export function newPlan(): Plan {
     max_tokens_mode: 'clamp',
     allowed_models: null,
     rate: { capacity: 20, refill_per_minute: 20 },
-    window: null,
+    window: 'default',
     tokens_per_minute: null,
     max_concurrent: null,
     endpoints: [],
@@ -142,6 +142,20 @@ function readRules(plan: Record<string, unknown>): PlanRules {
   return Object.fromEntries(
     RULE_NAMES.map((name) => [name, RULE_READERS[name](plan[name])]),
   ) as unknown as PlanRules;
+}
+
+// The gateway leaves the field out of a plan that takes its setting.
+function readWindow(value: unknown): WindowRule {
+  if (value === undefined || value === 'default') return 'default';
+  return nullable(value, (window) => ({
+    max_requests: asNumber(window['max_requests']) ?? 0,
+    minutes: asNumber(window['minutes']) ?? 0,
+  }));
+}
+
+/** The window that a rule itself sets. */
+export function ownWindow(rule: WindowRule | undefined): { max_requests: number; minutes: number } | null {
+  return typeof rule === 'object' ? rule : null;
 }
 
 function nullable<T>(value: unknown, read: (record: Record<string, unknown>) => T): T | null {

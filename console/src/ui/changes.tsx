@@ -19,8 +19,8 @@ export function Changes({ changes, caption }: { changes: ShownChange[]; caption:
       rowKey={(change) => change.path}
       columns={[
         { label: t('col.field'), names: true, cell: (change) => fieldName(change.path) },
-        { label: t('col.before'), cell: (change) => <del class="before">{valueText(change.before)}</del> },
-        { label: t('col.after'), cell: (change) => <ins class="after">{valueText(change.after)}</ins> },
+        { label: t('col.before'), cell: (change) => <del class="before">{valueText(change.path, change.before)}</del> },
+        { label: t('col.after'), cell: (change) => <ins class="after">{valueText(change.path, change.after)}</ins> },
         ...(judged
           ? [{
               label: t('col.effect'),
@@ -40,19 +40,25 @@ function fieldName(path: string): string {
 }
 
 /** A JSON value as a person would write it. */
-function valueText(value: unknown): string {
+function valueText(path: string, value: unknown): string {
   if (value === undefined) return '–';
   if (value === null) return t('value.null');
+  if (path === 'window' && value === 'default') return t('field.window.default');
   if (typeof value === 'number') return number(value);
   if (typeof value === 'boolean') return value ? t('value.true') : t('value.false');
   if (typeof value === 'string') return value;
-  if (Array.isArray(value)) return value.length === 0 ? t('value.none') : value.map(itemText).join(', ');
-  return itemText(value);
+  if (Array.isArray(value)) return value.length === 0 ? t('value.none') : value.map((item) => itemText(path, item)).join(', ');
+  return itemText(path, value);
 }
 
-function itemText(value: unknown): string {
+function itemText(path: string, value: unknown): string {
   if (typeof value !== 'object' || value === null) return String(value);
   return Object.entries(value)
-    .map(([name, part]) => `${name}: ${typeof part === 'object' ? JSON.stringify(part) : String(part)}`)
+    .map(([name, part]) => `${partName(path, name)}: ${typeof part === 'object' ? JSON.stringify(part) : String(part)}`)
     .join('; ');
+}
+
+function partName(path: string, name: string): string {
+  const key = `field.${path}.${name}`;
+  return isKey(key) ? t(key) : name;
 }

@@ -14,18 +14,22 @@ use worker::{AbortController, Fetch, Headers, Request, Response, ResponseBody};
 
 use super::headers;
 use super::table::Route;
+use crate::account::wire::Snapshot;
 use crate::budget::within;
 use crate::gateway::conduct::AccountLink;
 use crate::gateway::hangup::HangUp;
 use crate::gateway::session::{Pass, Session};
-use crate::account::wire::Snapshot;
 use crate::http::path::Path;
 use crate::http::router::Handled;
 use crate::http::{ApiError, Reply};
 use crate::limits::{Outcome, PolicyName, Span};
 
 /// The call counts; what the service did with it is not measured.
-const COUNTS: Outcome = Outcome::Used { prompt: 0, completion: 0, estimated: false };
+const COUNTS: Outcome = Outcome::Used {
+    prompt: 0,
+    completion: 0,
+    estimated: false,
+};
 /// How often a call under way says that it still is.
 const RENEW: Duration = Duration::from_secs(60);
 
@@ -36,7 +40,9 @@ pub async fn run(session: &mut Session, route: &Rc<Route>, path: &Path, pass: &P
         Ok(request) => request,
         Err(_) => {
             account.settle(Outcome::Released).await;
-            return Err(ApiError::Misconfigured("a call can't be sent to its protected route"));
+            return Err(ApiError::Misconfigured(
+                "a call can't be sent to its protected route",
+            ));
         }
     };
     let (tell, told) = oneshot::channel();
@@ -90,17 +96,29 @@ impl Task {
         };
         let failure = match sent {
             Ok(Ok(response)) if (200..=599).contains(&response.status_code()) => {
-                let answer = Answer { response, head_only: self.head_only };
-                return answer.pass_down(self.account, self.until_last_byte, abort, left, tell).await;
+                let answer = Answer {
+                    response,
+                    head_only: self.head_only,
+                };
+                return answer
+                    .pass_down(self.account, self.until_last_byte, abort, left, tell)
+                    .await;
             }
-            Ok(Ok(_)) => failed(502, "The service's answer has no valid status.", "upstream_invalid_answer"),
+            Ok(Ok(_)) => failed(
+                502,
+                "The service's answer has no valid status.",
+                "upstream_invalid_answer",
+            ),
             Ok(Err(_)) => failed(502, "The service is out of reach.", "upstream_unreachable"),
             Err(_) => failed(504, "The service took too long.", "upstream_timeout"),
         };
         abort.abort();
         let standing = self.account.settle(Outcome::Released).await;
         // The caller may be gone; there is nobody left to tell.
-        let _ = tell.send(Head { outcome: Err(failure), standing });
+        let _ = tell.send(Head {
+            outcome: Err(failure),
+            standing,
+        });
     }
 }
 
@@ -122,13 +140,19 @@ impl Answer {
         let status = self.response.status_code();
         if status == 429 || status >= 500 {
             let standing = account.settle(Outcome::Released).await;
-            let _ = tell.send(Head { outcome: Ok(self.reply(None)), standing });
+            let _ = tell.send(Head {
+                outcome: Ok(self.reply(None)),
+                standing,
+            });
             return;
         }
         let body = self.body().filter(|_| until_last_byte);
         let pipe = body.and_then(|body| Pipe::from(&body, self.length()));
         let reply = self.reply(pipe.as_ref());
-        let told = tell.send(Head { outcome: Ok(reply), standing: None });
+        let told = tell.send(Head {
+            outcome: Ok(reply),
+            standing: None,
+        });
         match pipe {
             Some(pipe) if told.is_ok() => pipe.drained(&account, abort, left).await,
             Some(_) => abort.abort(),
@@ -186,7 +210,10 @@ impl Pipe {
             None => TransformStream::new().ok()?,
         };
         let over = JsFuture::from(body.pipe_to(&through.writable()));
-        Some(Self { out: through.readable(), over })
+        Some(Self {
+            out: through.readable(),
+            over,
+        })
     }
 
     /// Waits for the last byte, a break or the caller's leaving, and keeps the reservation alive.
@@ -240,7 +267,10 @@ fn request(session: &Session, route: &Route, path: &Path) -> Result<Request, JsV
 
 /// The plan the call was admitted under, as far as it is known.
 fn plan(session: &Session) -> Option<&str> {
-    let standing = session.standing.as_ref().map(|standing| standing.plan_id.as_str());
+    let standing = session
+        .standing
+        .as_ref()
+        .map(|standing| standing.plan_id.as_str());
     standing.or(session.caller.plan_hint.as_deref())
 }
 

@@ -2,7 +2,7 @@
 // and a control door (`POST /__harness`) through which a test sets faults and looks into an account.
 import { WorkerEntrypoint } from "cloudflare:workers";
 import * as built from "../../../build/index.js";
-import { faulty, setRules, takeCalls } from "./faults.mjs";
+import { faulty, setRules, takeCalls, trapped, trappedBatch } from "./faults.mjs";
 
 export default class Harness extends WorkerEntrypoint {
   constructor(ctx, env) {
@@ -15,7 +15,7 @@ export default class Harness extends WorkerEntrypoint {
   }
 
   queue(batch) {
-    return this.built.queue(batch);
+    return this.built.queue(trappedBatch(batch));
   }
 
   scheduled(event) {
@@ -35,7 +35,7 @@ export default class Harness extends WorkerEntrypoint {
 export class Account {
   constructor(ctx, env) {
     this.ctx = ctx;
-    this.built = new built.Account(ctx, faulty(env));
+    this.built = new built.Account(trapped(ctx), faulty(env));
   }
 
   fetch(request) {

@@ -27,6 +27,39 @@ export function faulty(env) {
   return wrapped;
 }
 
+/**
+ * An object's context whose id can't be read while the rule {binding: "STATE", mode: "trap"} is in force. The Worker's
+ * library takes that for impossible: it panics, and the Wasm instance is gone.
+ */
+export function trapped(ctx) {
+  return new Proxy(ctx, {
+    get(target, property) {
+      if (property === "id") trap("STATE");
+      const value = Reflect.get(target, property, target);
+      return typeof value === "function" ? value.bind(target) : value;
+    },
+  });
+}
+
+/** A batch whose bodies can't be read while {binding: "QUEUE", mode: "trap"} is in force: a panic in the front Worker. */
+export function trappedBatch(batch) {
+  const message = (one) => new Proxy(one, {
+    get(target, property) {
+      if (property === "body") trap("QUEUE");
+      const value = Reflect.get(target, property, target);
+      return typeof value === "function" ? value.bind(target) : value;
+    },
+  });
+  return { queue: batch.queue, messages: batch.messages.map(message), ackAll: () => batch.ackAll(), retryAll: (options) => batch.retryAll(options) };
+}
+
+function trap(binding) {
+  const rule = rules.find((one) => one.binding === binding && one.mode === "trap" && one.left > 0);
+  if (!rule) return;
+  rule.left -= 1;
+  throw new Error("trapped");
+}
+
 /** A Proxy in which only the named methods are replaced. */
 function around(target, methods) {
   return new Proxy(target, {

@@ -74,7 +74,7 @@ function JobActions({ job, onPick }: { job: Job; onPick(action: Open['action']):
       </button>
     );
   }
-  if (job.status === 'failed' || job.status === 'expired' || job.status === 'cancelled') {
+  if (job.status === 'failed' || job.status === 'expired') {
     return (
       <button type="button" class="button button-small" aria-label={t('jobs.retry.one', { id: job.id })} onClick={() => onPick('retry')}>
         {t('jobs.retry')}

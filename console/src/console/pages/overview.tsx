@@ -4,7 +4,7 @@ import { t, tn, isKey } from '../../i18n';
 import { gatewayNowOnce } from '../../lib/clock';
 import { compact, dateTime, number, percent, policyName } from '../../lib/format';
 import { planPage, userPage } from '../../lib/links';
-import { JOB_STATUSES, readAlert, readJob, readStats, type Alert, type Counts, type Job, type Stats } from '../../lib/model';
+import { JOB_STATUSES, readAlert, readJob, readStats, type Alert, type Counts, type EndpointCounts, type Job, type Stats } from '../../lib/model';
 import { asPage } from '../../lib/read';
 import { useListing, useResource } from '../../lib/resource';
 import { Chart, daysBetween, type Colour } from '../../ui/chart';
@@ -181,7 +181,7 @@ function EndpointsCard({ stats }: { stats: Stats }) {
           rowKey={(row) => row.name}
           columns={[
             { label: t('col.endpoint'), names: true, cell: (row) => <span class="breakable">{row.name}</span> },
-            ...countColumns<Stats['endpoints'][number]>(),
+            ...countColumns<EndpointCounts>(),
           ]}
         />
       )}
@@ -189,9 +189,9 @@ function EndpointsCard({ stats }: { stats: Stats }) {
   );
 }
 
-function countColumns<T extends Counts>() {
+function countColumns<T extends Pick<EndpointCounts, 'allowed' | 'refused' | 'refusalRate'>>() {
   return [
-    { label: t('col.allowed'), number: true, cell: (row: T) => number(row.allowed) },
+    { label: t('col.allowed'), number: true, cell: (row: T) => (row.allowed === null ? '–' : number(row.allowed)) },
     { label: t('col.refused'), number: true, cell: (row: T) => number(row.refused) },
     { label: t('col.refusalRate'), number: true, cell: (row: T) => percent(row.refusalRate) },
   ];
