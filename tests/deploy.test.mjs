@@ -34,7 +34,7 @@ test("a dry run names what would be made", () => {
 test("wrangler has every command and every option", async () => {
   const used = new Map();
   for (const words of commands) {
-    const name = words.slice(0, words.findIndex(endsName)).join(" ");
+    const name = words.slice(0, [...words, "--"].findIndex(endsName)).join(" ");
     used.set(name, new Set([...(used.get(name) ?? []), ...words.filter((word) => word.startsWith("--"))]));
   }
   assert.ok(used.size >= 9, [...used.keys()].join(", "));
