@@ -4,13 +4,16 @@ import { inRoot } from "./paths.mjs";
 
 const file = inRoot(".dev.vars");
 
-/** What a local gateway cannot do without, and how it is made when it is missing. */
-const needed = {
-  ENVIRONMENT: () => "development",
+/** The secrets that no gateway can do without, and how each is made. */
+const secrets = {
   ADMIN_TOKEN: () => randomBytes(24).toString("base64url"),
   KEY_PEPPER: () => randomBytes(32).toString("base64url"),
   WEBHOOK_SECRET: () => `whsec_${randomBytes(32).toString("base64")}`,
 };
+const needed = { ENVIRONMENT: () => "development", ...secrets };
+
+/** A new random value for one of the secrets. */
+export const newSecret = (name) => secrets[name]();
 
 /** The settings of `.dev.vars`, after adding what it lacks. */
 export function devVars() {
