@@ -16,6 +16,7 @@ mod ledger;
 pub mod limits;
 mod notify;
 mod observe;
+mod openapi;
 mod overflow;
 mod plans;
 mod queues;

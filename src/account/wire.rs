@@ -162,6 +162,7 @@ pub struct Drift {
 }
 
 /// What both sides count.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Counted {
     /// Calls of the day.
@@ -173,6 +174,7 @@ pub struct Counted {
 }
 
 /// In what way an account and the ledger differed.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DriftKind {

@@ -2,6 +2,8 @@
 //! turned away before a table is looked at.
 
 mod audit;
+#[cfg(test)]
+pub mod bodies;
 pub mod health;
 mod input;
 mod keys;

@@ -18,18 +18,19 @@ pub enum Dialect {
 }
 
 impl Dialect {
+    /// Every API.
+    pub const ALL: [Self; 6] = [
+        Self::ChatCompletions,
+        Self::Completions,
+        Self::Embeddings,
+        Self::Responses,
+        Self::Messages,
+        Self::CountTokens,
+    ];
+
     /// The API served under a path without its query.
     pub fn of_path(path: &str) -> Option<Self> {
-        [
-            Self::ChatCompletions,
-            Self::Completions,
-            Self::Embeddings,
-            Self::Responses,
-            Self::Messages,
-            Self::CountTokens,
-        ]
-        .into_iter()
-        .find(|dialect| dialect.path() == path)
+        Self::ALL.into_iter().find(|dialect| dialect.path() == path)
     }
 
     /// The path, here and at the provider.

@@ -11,7 +11,7 @@ use crate::gateway::Dialect;
 use crate::limits::Millis;
 use crate::observe::{self, Timing, Watch};
 use crate::settings::Settings;
-use crate::{admin, clock, gateway, jobs, notify};
+use crate::{admin, clock, gateway, jobs, notify, openapi};
 
 /// One call, with everything its handlers share.
 pub struct Call {
@@ -90,6 +90,7 @@ async fn route(call: Call, path: &str) -> Handled {
     match path {
         "/healthz" => admin::health::alive(&call),
         "/readyz" => admin::health::ready(&call).await,
+        "/openapi.json" => openapi::serve(&call),
         "/metrics" => observe::metrics::show(call).await,
         "/api/ai/query" => gateway::simple_query(call).await,
         "/api/quota" => gateway::desk::quota(call).await,

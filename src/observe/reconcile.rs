@@ -27,9 +27,11 @@ const BUSY: Span = Span::hours(25);
 /// The name under which the clock keeps how far it has come.
 const CURSOR: &str = "reconcile_cursor";
 
+/// Which accounts the operator wants compared.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Asked {
+pub struct Asked {
     user_id: Option<String>,
     cursor: Option<String>,
 }

@@ -1,0 +1,33 @@
+//! `GET /openapi.json`: the HTTP surface as an OpenAPI 3.1 document. It is written by this crate's tests out
+//! of the types and tables that serve it, kept beside this file, and read here.
+
+#[cfg(test)]
+mod document;
+#[cfg(test)]
+mod operation;
+#[cfg(test)]
+mod operator;
+#[cfg(test)]
+mod parts;
+#[cfg(test)]
+mod paths;
+#[cfg(test)]
+pub mod schema;
+#[cfg(test)]
+mod schemas;
+
+use crate::http::router::{Call, Handled};
+use crate::http::{ApiError, Reply};
+
+const DOCUMENT: &str = include_str!("openapi.json");
+
+/// Anybody may read it, and keep it for a while.
+pub fn serve(call: &Call) -> Handled {
+    let method = call.request.inner().method();
+    if !matches!(method.as_str(), "GET" | "HEAD") {
+        return Err(ApiError::MethodNotAllowed(method));
+    }
+    let mut reply = Reply::bytes(200, "application/json", DOCUMENT.as_bytes().to_vec());
+    reply.set("cache-control", "public, max-age=300");
+    Ok(reply)
+}
