@@ -23,6 +23,7 @@ CREATE TABLE jobs (
   plan_claim TEXT,
   path TEXT NOT NULL,                          -- of the API it was sent to
   endpoint TEXT NOT NULL,                      -- name by which a plan limits that API
+  headers TEXT NOT NULL DEFAULT '[]',          -- JSON array of [name, value]: what a provider is told of the caller
   error TEXT,                                  -- JSON {"message","type","code"}
   body TEXT NOT NULL,
   result TEXT

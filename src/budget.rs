@@ -13,10 +13,14 @@ use crate::limits::Span;
 pub const KV: Span = Span(500);
 /// For one statement or batch in D1 on the way of a call.
 pub const D1: Span = Span(2_000);
+/// For the same, shortly after one of them ran out of time.
+pub const D1_WARY: Span = Span(300);
 /// For one statement or batch in D1 that nobody waits for.
 pub const D1_BACKGROUND: Span = Span(10_000);
 /// For one message to an account and its answer.
 pub const ACCOUNT: Span = Span(2_500);
+/// For one message to an account that has to ask the ledger.
+pub const ACCOUNT_AND_LEDGER: Span = Span(15_000);
 /// For one message to a queue.
 pub const QUEUE: Span = Span(2_000);
 /// For the identity provider's keys, head and body.

@@ -15,10 +15,13 @@ mod json;
 mod ledger;
 pub mod limits;
 mod notify;
+mod observe;
 mod overflow;
 mod plans;
 mod queues;
+mod remembered;
 mod settings;
+mod snapshot;
 
 use worker::{Context, Env, MessageBatch, Request, Response, ScheduleContext, ScheduledEvent, event};
 
@@ -38,4 +41,5 @@ async fn scheduled(_event: ScheduledEvent, env: Env, _context: ScheduleContext) 
     let now = clock::now(&settings::Settings::of(&env));
     jobs::upkeep::tick(&env, now).await;
     notify::upkeep::tick(&env, now).await;
+    observe::upkeep::tick(&env, now).await;
 }

@@ -26,6 +26,8 @@ pub struct Settings {
     pub outage_local_per_minute: u64,
     /// Share of refused calls above which a plan raises an alert.
     pub alert_refusal_rate: f64,
+    /// Where alerts are sent; `None`: they are only listed.
+    pub alert_webhook_url: Option<String>,
     /// Milliseconds by which the clock is shifted; always 0 in production.
     pub clock_offset_ms: i64,
     /// Whether `ENVIRONMENT` is `production`: tests' liberties are off.
@@ -113,6 +115,7 @@ impl Settings {
             cors_origins: list(source.text("CORS_ORIGINS")),
             outage_local_per_minute: number(source, "OUTAGE_LOCAL_PER_MINUTE", 30, &mut problems),
             alert_refusal_rate: number(source, "ALERT_REFUSAL_RATE", 0.10, &mut problems),
+            alert_webhook_url: source.text("ALERT_WEBHOOK_URL"),
             clock_offset_ms: clock_offset(source, production, &mut problems),
             admin_token: source.secret("ADMIN_TOKEN"),
             key_pepper: source.secret("KEY_PEPPER"),

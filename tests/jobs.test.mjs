@@ -38,7 +38,8 @@ async function deliver(bodies, queue = "sluice-tasks") {
   const messages = bodies.map((body, i) => ({ id: `m${Math.random()}${i}`, timestamp: new Date(), attempts: 1, body: typeof body === "object" ? JSON.stringify(body) : body }));
   return worker.queue(queue, messages);
 }
-const look = (job, ticket = 1_000_000) => ({ v: 1, job, ticket });
+let newest = 1_000_000;
+const look = (job) => ({ v: 1, job, ticket: (newest += 100) });
 
 /** A user on a plan of their own. */
 async function caller({ spent, over_quota = { strategy: "queue" }, ...plan } = {}) {
@@ -298,10 +299,10 @@ test("a ledger that fails is an honest 503 too", async () => {
 });
 
 test("a body too large for the queue is never promised", async () => {
-  const { key } = await caller({ daily_limit: 1, spent: 1, monthly_token_limit: null, max_tokens_per_request: null });
+  const { key } = await caller({ daily_limit: 1, spent: 1, monthly_token_limit: 10_000_000 });
   const json = { prompt: "x".repeat(200_000), model: "m-small" };
   assert.equal((await query(key, { json })).status, 429);
-  const free = await caller({ monthly_token_limit: null, max_tokens_per_request: null });
+  const free = await caller({ monthly_token_limit: 10_000_000 });
   assert.equal((await query(free.key, { json, ...later })).status, 413);
 });
 
@@ -413,7 +414,10 @@ test("a consumer that ends in the middle is charged once, though the provider is
   await deliver([look(id)]);
   await ended(key, id);
   assert.equal(upstream.count(), 2);
+  upstream.server.closeAllConnections();
+  await new Promise((resolve) => setTimeout(resolve, 300));
   await settled(key, 1);
+  assert.equal((await show(key, id)).status, "succeeded", "what the first consumer hears late changes nothing");
 });
 
 test("a runtime that is killed loses no job and doubles none", async () => {
@@ -422,6 +426,7 @@ test("a runtime that is killed loses no job and doubles none", async () => {
   const running = (await query(key, later)).body.id;
   await upstream.until(() => upstream.count() === 1);
   await gateway.kill9();
+  upstream.server.closeAllConnections();
   await gateway.restart({ vars: { CLOCK_OFFSET_MS: String(40 * 60_000) } });
   await gateway.scheduled();
   await ended(key, running);

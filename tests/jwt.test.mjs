@@ -80,18 +80,29 @@ async function assertRefused(gateway, key, reason) {
   assert.equal(answer.headers.get("www-authenticate"), challenge);
 }
 
-let identity;
+let identity, rotating;
 before(async () => {
   identity = await new Issuer().start();
+  rotating = await startRotating();
 });
-after(() => identity.stop());
+after(async () => {
+  await rotating.gateway.stop();
+  await rotating.issuer.stop();
+  await identity.stop();
+});
+
+/** A gateway that fetched its keys just now, for the test that has to wait half a minute from here. */
+async function startRotating() {
+  const issuer = await new Issuer().start();
+  const gateway = await startGateway({ vars: { ...vars, JWT_JWKS_URL: issuer.jwksUrl } });
+  await assertUser(gateway, await issuer.token("ann"), "ann");
+  return { issuer, gateway, due: Date.now() + 30_500 };
+}
 
 describe("a published key set", () => {
-  let gateway, started;
+  let gateway;
   before(async () => {
     gateway = await startGateway({ vars: { ...vars, JWT_JWKS_URL: identity.jwksUrl } });
-    identity.fetches = 0;
-    started = Date.now();
   });
   after(() => gateway.stop());
 
@@ -150,7 +161,7 @@ describe("a published key set", () => {
       ["algorithm", identity.token("ann", { header: { kid: "rs256" } })],
       ["algorithm", new UnsecuredJWT(claimsOf("ann")).encode()],
       ["malformed", "a.b.c"],
-      ["malformed", (await claiming({})).replace(".", ".x")],
+      ["malformed", `${await claiming({})}=`],
     ]) {
       await assertRefused(gateway, await token, reason);
     }
@@ -166,19 +177,6 @@ describe("a published key set", () => {
   test("a token opens nothing of the operator's", async () => {
     const answer = await gateway.call("/admin/users", { key: await identity.token("ann") });
     assert.equal(answer.status, 403);
-  });
-
-  test("a new key is looked for, at most once in half a minute; known ones outlive the issuer", async () => {
-    await identity.addKey("ES256", "new");
-    const rotated = await identity.token("ann", { kid: "new" });
-    await assertRefused(gateway, rotated, "unknown key");
-    assert.equal(identity.fetches, 1);
-    await pause(Math.max(0, started + 31_000 - Date.now()));
-    identity.publish();
-    await assertUser(gateway, rotated, "ann");
-    assert.equal(identity.fetches, 2);
-    await assertRefused(gateway, await identity.token("ann", { header: { kid: "nobody's" } }), "unknown key");
-    assert.equal(identity.fetches, 2);
   });
 
   test("no token was logged", async () => assert.doesNotMatch(gateway.logs(), /eyJ/));
@@ -296,4 +294,18 @@ describe("a trusted front", () => {
     await gateway.restart({ secrets: { TRUSTED_PROXY_SECRET: null } });
     assert.equal((await as("ann")).status, 401);
   });
+});
+
+test("a new key is looked for, at most once in half a minute", async () => {
+  const { issuer, gateway, due } = rotating;
+  await issuer.addKey("ES256", "new");
+  const rotated = await issuer.token("ann", { kid: "new" });
+  await assertRefused(gateway, rotated, "unknown key");
+  assert.equal(issuer.fetches, 1);
+  await pause(Math.max(0, due - Date.now()));
+  issuer.publish();
+  await assertUser(gateway, rotated, "ann");
+  assert.equal(issuer.fetches, 2);
+  await assertRefused(gateway, await issuer.token("ann", { header: { kid: "nobody's" } }), "unknown key");
+  assert.equal(issuer.fetches, 2);
 });

@@ -1,6 +1,8 @@
 //! Many users over some days, none of whom ever gets more than their plan: every call, settlement and
 //! loss is kept book of here too, by other means than the account's.
 
+#![allow(clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
+
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 

@@ -6,16 +6,21 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
+use futures::future::try_join;
 use serde::{Deserialize, Serialize};
 use worker::{DurableObject, Env, Method, Request, Response, State, durable_object};
 
 use super::restore;
-use super::wire::{Answer, Ask, Asker, Message, Snapshot};
+use super::wire::{Answer, Ask, Asker, Counted, Drift, DriftKind, Message, Snapshot};
+use crate::auth::provision;
 use crate::clock;
 use crate::http::limit_headers::rfc3339;
 use crate::ledger::hot::Hot;
+use crate::ledger::usage::{Published, Start};
 use crate::ledger::{self, LedgerError, usage};
-use crate::limits::{self, DegradedLane, Limits, Millis, SettleResult, Span, Verdict};
+use crate::limits::{
+    self, DegradedLane, Limits, Millis, OperationId, Outcome, PolicyName, SettleResult, Span, Verdict,
+};
 use crate::notify::{self, Notice};
 use crate::plans::{Plan, Standing, Strategy, cache};
 use crate::settings::{Settings, WindowDefault};
@@ -34,6 +39,10 @@ const OUTBOX_RETRY: Span = Span::seconds(2);
 const MAX_DOUBLINGS: u32 = 5;
 /// How long a revoked key is remembered: longer than any cache believes in it.
 const REVOKED_MEMORY: Span = Span::hours(24 * 7);
+/// How soon an account that could not start from the ledger tries that again.
+const START_RETRY: Span = Span::seconds(1);
+/// How often a comparison with the ledger begins anew because calls came meanwhile.
+const COMPARISONS: u32 = 4;
 /// After this long without a call an account that has published everything frees its storage.
 const IDLE: Span = Span::hours(24);
 
@@ -51,6 +60,10 @@ struct Core {
     publishing: Cell<bool>,
     armed_for: Cell<Option<Millis>>,
     failures: Cell<u32>,
+    /// Until when the ledger is not asked for a start again.
+    no_start_until: Cell<Millis>,
+    /// Since when the oldest change waits for the ledger.
+    waiting_since: Cell<Option<Millis>>,
 }
 
 /// The account in memory; dropped whenever it might not be what is stored.
@@ -67,6 +80,8 @@ struct Live {
     known_unsaved: bool,
     /// How often the operator has told of a change since this was loaded.
     told: u64,
+    /// The ledger's row as this account has last written or read it; `None`: not since it was loaded.
+    published: Option<Published>,
 }
 
 /// How the user stands, as last told by the ledger or the operator.
@@ -126,6 +141,8 @@ impl DurableObject for Account {
             publishing: Cell::new(false),
             armed_for: Cell::new(None),
             failures: Cell::new(0),
+            no_start_until: Cell::new(Millis(0)),
+            waiting_since: Cell::new(None),
         };
         Self { core: Rc::new(core) }
     }
@@ -166,6 +183,9 @@ impl Core {
     async fn answer(self: &Rc<Self>, message: Message) -> Result<Answer, Fault> {
         let Message { user, asker, ask, .. } = message;
         self.load(&user).await?;
+        if ask == Ask::Reconcile {
+            return self.reconcile(&user).await;
+        }
         // These need no plan: what is adopted may lead away from one that is gone.
         if matches!(ask, Ask::Adopt(_) | Ask::Revoke { .. }) {
             let answer = self.without_plan(ask, &user)?;
@@ -174,8 +194,8 @@ impl Core {
             }
             return Ok(answer);
         }
-        if !self.knows_user()? {
-            self.look_for_user(&user, &asker).await?;
+        if !self.knows_user()? && !self.look_for_user(&user, &asker).await? {
+            return Ok(Answer::NoRoom);
         }
         let Some(plan_id) = self.plan_id(&asker) else {
             return self.without_plan(ask, &user);
@@ -203,6 +223,9 @@ impl Core {
     async fn after(self: &Rc<Self>, effect: Effect, user: &str) -> Result<(), Fault> {
         if effect == Effect::None {
             return Ok(());
+        }
+        if self.waiting_since.get().is_none() {
+            self.waiting_since.set(Some(self.now()));
         }
         if effect == Effect::Stored {
             self.arm(OUTBOX_ALARM).await?;
@@ -232,18 +255,32 @@ impl Core {
         if self.load_stored()? {
             return Ok(());
         }
-        let standing = ledger::users::standing(&self.env, user).await?;
-        let since = rfc3339(self.now().minus(KEPT_DAYS));
-        let since = since.get(..10).unwrap_or_default();
-        let (start, days) = usage::start(&self.env, user, since).await?;
+        let (standing, (start, days)) = self.start_from_ledger(user).await?;
         // Another message may have loaded it meanwhile, and even charged it.
         if self.live.borrow().is_none() {
             let hot = Hot::open(&self.state.storage())?;
             let known = Known { standing, ..Known::default() };
+            let published = start.as_ref().map(published);
             let law = restore::from_ledger(start, days);
-            self.live.replace(Some(self.live(law, known, hot)));
+            self.live.replace(Some(Live { published, ..self.live(law, known, hot) }));
         }
         Ok(())
+    }
+
+    /// What the ledger knows of the user. After it failed, whoever comes next is not kept waiting for it.
+    async fn start_from_ledger(&self, user: &str) -> Result<(Option<Standing>, FromLedger), Fault> {
+        let now = self.now();
+        if now < self.no_start_until.get() {
+            return Err(Fault::NotReady);
+        }
+        let since = rfc3339(now.minus(KEPT_DAYS));
+        let since = since.get(..10).unwrap_or_default();
+        let standing = ledger::users::standing(&self.env, user);
+        let read = try_join(standing, usage::start(&self.env, user, since)).await;
+        if read.is_err() {
+            self.no_start_until.set(self.now().plus(START_RETRY));
+        }
+        Ok(read?)
     }
 
     /// Whether the account is in memory now, without asking the ledger.
@@ -272,14 +309,19 @@ impl Core {
             unsaved: false,
             known_unsaved: true,
             told: 0,
+            published: None,
         }
     }
 
     /// Somebody who wasn't there when this account was loaded may have been created since.
-    async fn look_for_user(&self, user: &str, asker: &Asker) -> Result<(), Fault> {
+    /// `false`: too many were created within this minute.
+    async fn look_for_user(&self, user: &str, asker: &Asker) -> Result<bool, Fault> {
         let told = self.with_live(|live, _| live.told)?;
         let mut standing = ledger::users::standing(&self.env, user).await?;
         if standing.is_none() && asker.provision {
+            if !provision::may_provision(self.now()) {
+                return Ok(false);
+            }
             self.provision(user, asker).await?;
             standing = ledger::users::standing(&self.env, user).await?;
         }
@@ -289,6 +331,7 @@ impl Core {
                 live.known.standing = standing;
                 live.known_unsaved = true;
             }
+            true
         })
     }
 
@@ -345,13 +388,58 @@ impl Core {
         if !self.with_live(|live, _| live.force.is_some())? {
             self.find_force().await?;
         }
-        let Some(batch) = self.with_live(Live::unpublished)?? else {
+        let Some(mut batch) = self.with_live(Live::unpublished)?? else {
             return Ok(false);
         };
-        let now = rfc3339(self.now());
-        usage::publish(&self.env, user, &batch.quotas, &batch.days, &now).await?;
-        self.with_live(|live, _| live.law.flushed(batch.quotas.seq))?;
+        let now = self.now();
+        let waiting = self.waiting_since.take();
+        batch.quotas.lag_ms = waiting.map_or(0, |since| now.since(since).0);
+        let Batch { quotas, days, published } = &batch;
+        let done = usage::publish(&self.env, user, quotas, days, *published, &rfc3339(now)).await;
+        if done.is_err() {
+            self.waiting_since.set(waiting.or(Some(now)));
+        }
+        if done? || !self.adopt_edit(user, &batch).await? {
+            self.with_live(|live, _| live.published_as(quotas))?;
+        }
         Ok(true)
+    }
+
+    /// The ledger did not take the counters: either it has them already, or somebody has written others
+    /// into it. Whether it was that; what was used since they were last published is added to them.
+    async fn adopt_edit(&self, user: &str, batch: &Batch) -> Result<bool, Fault> {
+        let (Some(before), Some(row)) = (batch.published, usage::row(&self.env, user).await?) else {
+            return Ok(false);
+        };
+        let told = (before.used_today, before.tokens_used_this_month);
+        if row.seq != before.seq || (row.used_today, row.tokens_used_this_month) == told {
+            return Ok(false);
+        }
+        let account = self.with_live(|live, now| live.adopt_row(&row, before, now))??;
+        let drift = Drift { kind: DriftKind::LedgerEdited, account, ledger: Some(counted(&row)) };
+        // Only the report of it can be lost.
+        let _ = ledger::reconcile::note(&self.env, user, &drift, self.now()).await;
+        Ok(true)
+    }
+
+    /// Compares the account with the ledger and mends what differs. A comparison holds only if no call
+    /// came while the row was read.
+    async fn reconcile(self: &Rc<Self>, user: &str) -> Result<Answer, Fault> {
+        for _ in 0..COMPARISONS {
+            self.publish(user).await?;
+            let flushed = self.with_live(|live, _| live.law.flushed_seq())?;
+            let row = usage::row(&self.env, user).await?;
+            let drift = self.with_live(|live, now| live.compare(row.as_ref(), flushed, now))??;
+            let Some(drift) = drift else {
+                continue;
+            };
+            if drift.kind.is_drift() {
+                self.after(Effect::Stored, user).await?;
+            }
+            return Ok(Answer::Reconciled(drift));
+        }
+        let account = self.with_live(|live, now| live.counted(now))?;
+        Ok(Answer::Reconciled(Drift { kind: DriftKind::Busy, account, ledger: None }))
     }
 
     /// After a start by the alarm nothing has said yet which plan is in force.
@@ -420,7 +508,12 @@ enum Effect {
 struct Batch {
     quotas: usage::Quotas,
     days: Vec<usage::Day>,
+    /// The row it follows on.
+    published: Option<Published>,
 }
+
+/// The counters and the days that an account starts from.
+type FromLedger = (Option<Start>, Vec<usage::Day>);
 
 type Done = Result<(Answer, Effect), Fault>;
 
@@ -455,7 +548,9 @@ impl Live {
             }
             Ask::View => Ok((Answer::Stands(self.snapshot(&force, now)), Effect::None)),
             // Done before a plan was looked for.
-            Ask::Adopt(_) | Ask::Revoke { .. } => Ok((Answer::Done(false), Effect::None)),
+            Ask::Adopt(_) | Ask::Revoke { .. } | Ask::Reconcile => {
+                Ok((Answer::Done(false), Effect::None))
+            }
             Ask::Reset(policies) => {
                 self.law.reset(now, &force.limits, &policies);
                 let effect = self.stored(true)?;
@@ -471,7 +566,7 @@ impl Live {
                 }
             }
             Ask::BookOpen { operation, calls, prompt, completion } => {
-                let booked = self.law.book_open(now, &force.limits, &operation, calls, prompt, completion);
+                let booked = self.book_open(&force.limits, &operation, [calls, prompt, completion], now);
                 Ok((Answer::Done(booked), self.stored(booked)?))
             }
             Ask::NoteQueued => {
@@ -493,6 +588,28 @@ impl Live {
         };
         let standing = self.snapshot(force, now);
         Ok((Answer::Decided { verdict, standing }, effect))
+    }
+
+    /// Books calls that passed while this account was out of reach. It may have heard of such a call after
+    /// all, when nobody waited for its answer any more: then that is the call to be settled.
+    fn book_open(
+        &mut self,
+        limits: &Limits,
+        operation: &OperationId,
+        [calls, prompt, completion]: [u64; 3],
+        now: Millis,
+    ) -> bool {
+        let outcome = Outcome::Used { prompt, completion, estimated: false };
+        match self.law.settle(now, operation, outcome) {
+            SettleResult::Unknown => {
+                self.law.book_open(now, limits, operation, calls, prompt, completion)
+            }
+            SettleResult::Settled => {
+                self.law.note_failed_open(now, limits, calls);
+                true
+            }
+            _ => false,
+        }
     }
 
     /// What the ledger has not seen. What is published is stored first: a stored account must never be
@@ -517,9 +634,112 @@ impl Live {
                 month_since_ms: snapshot.month.start.0,
                 month_reset_at: rfc3339(snapshot.month.end),
                 seq: snapshot.seq,
+                lag_ms: 0,
             },
+            published: self.published,
             days: self.law.unflushed().iter().map(restore::day).collect(),
         }))
+    }
+
+    fn published_as(&mut self, quotas: &usage::Quotas) {
+        self.law.flushed(quotas.seq);
+        self.published = Some(Published {
+            used_today: quotas.used_today,
+            tokens_used_this_month: quotas.tokens_used_this_month,
+            seq: quotas.seq,
+        });
+    }
+
+    fn counted(&self, now: Millis) -> Counted {
+        let stands = self.law.quota_snapshot(now);
+        Counted {
+            used_today: stands.daily_used,
+            tokens_used_this_month: stands.monthly_used,
+            seq: stands.seq,
+        }
+    }
+
+    /// How the account differs from the ledger's row, which was read when the ledger had seen everything
+    /// up to `flushed`; `None`: calls came meanwhile.
+    fn compare(
+        &mut self,
+        row: Option<&Start>,
+        flushed: u64,
+        now: Millis,
+    ) -> Result<Option<Drift>, Fault> {
+        let account = self.counted(now);
+        let seen = row.map_or(0, |row| row.seq);
+        let kind = if seen < flushed {
+            self.law.tell_again(seen);
+            DriftKind::LedgerBehind
+        } else if seen > account.seq {
+            self.catch_up(row, now);
+            DriftKind::AccountBehind
+        } else if seen < account.seq {
+            return Ok(None);
+        } else {
+            let told = Published {
+                used_today: account.used_today,
+                tokens_used_this_month: account.tokens_used_this_month,
+                seq: account.seq,
+            };
+            match row {
+                Some(row) if self.differs(row, now) => {
+                    self.adopt_row(row, told, now)?;
+                    DriftKind::LedgerEdited
+                }
+                _ => DriftKind::None,
+            }
+        };
+        if kind.is_drift() {
+            self.published = row.map(published);
+            self.save()?;
+        }
+        Ok(Some(Drift { kind, account, ledger: row.map(counted) }))
+    }
+
+    /// Whether the row has other numbers for the periods that run; those of others interest nobody.
+    fn differs(&self, row: &Start, now: Millis) -> bool {
+        let stands = self.law.quota_snapshot(now);
+        (row.day_since_ms == stands.day.start.0 && row.used_today != stands.daily_used)
+            || (row.month_since_ms == stands.month.start.0
+                && row.tokens_used_this_month != stands.monthly_used)
+    }
+
+    /// Takes the ledger's numbers, and adds what was used since the account had published `told`.
+    fn adopt_row(&mut self, row: &Start, told: Published, now: Millis) -> Result<Counted, Fault> {
+        let before = self.counted(now);
+        let stands = self.law.quota_snapshot(now);
+        if row.day_since_ms == stands.day.start.0 && row.used_today != told.used_today {
+            let since = stands.daily_used.saturating_sub(told.used_today);
+            self.law.set_used(&PolicyName::Daily, row.used_today.saturating_add(since));
+        }
+        if row.month_since_ms == stands.month.start.0
+            && row.tokens_used_this_month != told.tokens_used_this_month
+        {
+            let since = stands.monthly_used.saturating_sub(told.tokens_used_this_month);
+            let used = row.tokens_used_this_month.saturating_add(since);
+            self.law.set_used(&PolicyName::MonthlyTokens, used);
+        }
+        self.published = Some(published(row));
+        self.save()?;
+        Ok(before)
+    }
+
+    /// The account has forgotten what it had told the ledger: neither side's use is lost.
+    fn catch_up(&mut self, row: Option<&Start>, now: Millis) {
+        let Some(row) = row else {
+            return;
+        };
+        let stands = self.law.quota_snapshot(now);
+        if row.day_since_ms == stands.day.start.0 {
+            self.law.set_used(&PolicyName::Daily, row.used_today.max(stands.daily_used));
+        }
+        if row.month_since_ms == stands.month.start.0 {
+            let used = row.tokens_used_this_month.max(stands.monthly_used);
+            self.law.set_used(&PolicyName::MonthlyTokens, used);
+        }
+        self.law.tell_again(row.seq);
     }
 
     /// What the user has to be told; thresholds that were passed are taken up first.
@@ -658,6 +878,22 @@ impl Live {
         self.unsaved = false;
         self.known_unsaved = false;
         Ok(())
+    }
+}
+
+fn published(row: &Start) -> Published {
+    Published {
+        used_today: row.used_today,
+        tokens_used_this_month: row.tokens_used_this_month,
+        seq: row.seq,
+    }
+}
+
+fn counted(row: &Start) -> Counted {
+    Counted {
+        used_today: row.used_today,
+        tokens_used_this_month: row.tokens_used_this_month,
+        seq: row.seq,
     }
 }
 

@@ -1,5 +1,7 @@
-//! Calls that pass while the account store is out (design rule 7): a small local cap a user and isolate,
-//! and what they used is booked when the store is back.
+//! Calls that pass while the account store is out: a small local cap a user and isolate, and what they used
+//! is booked when the store is back. Until then it stands in the ledger, and if that is out too, in the
+//! memory of this isolate; whoever gets through first, this isolate or the clock, books it, under the same
+//! operation.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -11,7 +13,9 @@ use super::wire::{Answer, Ask, Asker};
 use crate::auth::Caller;
 use crate::http::limit_headers::Meters;
 use crate::http::router::Call;
-use crate::http::{ApiError, ids};
+use crate::http::ApiError;
+use crate::ledger::LedgerError;
+use crate::ledger::open_calls::{self, OpenCall};
 use crate::limits::{
     self, Millis, OperationId, Outcome, PolicyKind, PolicyName, PolicyView, Span, Unit, Work,
 };
@@ -21,20 +25,24 @@ use crate::plans::{OnOutage, Plan, cache};
 const CAPACITY: usize = 10_000;
 /// The span of the local cap.
 const MINUTE: Span = Span::minutes(1);
-/// How long bookings wait for the store before another isolate's loss is all that is left.
-const BOOKING_TRIES: u32 = 8;
+/// How often a booking is tried at once; afterwards the user's next call or the clock does it.
+const BOOKING_TRIES: u32 = 5;
+/// Most bookings that one isolate remembers.
+const MOST_UNBOOKED: usize = 10_000;
 
-#[derive(Default)]
+/// A booking that the account has not confirmed.
+#[derive(Clone)]
 struct Unbooked {
-    calls: u64,
-    prompt: u64,
-    completion: u64,
+    call: OpenCall,
+    /// Whether the ledger has it, too.
+    written: bool,
 }
 
 #[derive(Default)]
 struct Local {
     /// When the current minute of each user began, and the calls in it.
     passed: HashMap<String, (Millis, u64)>,
+    /// By operation.
     unbooked: HashMap<String, Unbooked>,
 }
 
@@ -76,52 +84,128 @@ pub async fn pass(
     })
 }
 
-/// Books what a call used that passed during an outage. It is tried again for a while; an isolate that
-/// ends before the store is back loses it.
-pub fn book(env: &Env, user: &str, outcome: &Outcome) {
-    if let Outcome::Used { prompt, completion, .. } = outcome {
-        LOCAL.with_borrow_mut(|local| {
-            let unbooked = local.unbooked.entry(user.to_owned()).or_default();
-            unbooked.calls += 1;
-            unbooked.prompt = unbooked.prompt.saturating_add(*prompt);
-            unbooked.completion = unbooked.completion.saturating_add(*completion);
-        });
-        let (env, user) = (env.clone(), user.to_owned());
-        worker::wasm_bindgen_futures::spawn_local(async move { retry_booking(&env, &user).await });
-    }
+/// Books what a call used that passed during an outage, or sees to it that it will be.
+/// `operation` is the one under which the account was asked in vain: it may have heard it.
+pub async fn book(
+    env: &Env,
+    user: &str,
+    operation: &OperationId,
+    outcome: &Outcome,
+    now: Millis,
+) {
+    let Outcome::Used { prompt, completion, .. } = *outcome else {
+        return release(env, user, operation);
+    };
+    let (id, user_id, at_ms) = (operation.0.clone(), user.to_owned(), now.0);
+    let call = OpenCall { id, user_id, calls: 1, prompt, completion, at_ms };
+    remember(Unbooked { call: call.clone(), written: false });
+    write_down(env, &call).await;
+    let env = env.clone();
+    worker::wasm_bindgen_futures::spawn_local(async move { retry(&env, &call.id, now).await });
 }
 
-async fn retry_booking(env: &Env, user: &str) {
-    let Ok(id) = ids::fresh("open") else {
+/// Books what this isolate still has of `user`, whose account has just answered.
+pub fn catch_up(call: &Call, user: &str) {
+    let waiting: Vec<_> = LOCAL.with_borrow(|local| {
+        let theirs = local.unbooked.values().filter(|one| one.call.user_id == user);
+        theirs.map(|one| one.call.id.clone()).collect()
+    });
+    if waiting.is_empty() {
         return;
-    };
-    let operation = OperationId(id);
+    }
+    let (env, now) = (call.env.clone(), call.now);
+    call.context.wait_until(async move {
+        for id in waiting {
+            settle(&env, &id, now).await;
+        }
+    });
+}
+
+/// Books calls that stand in the ledger, of whatever isolate; gives how many.
+pub async fn book_written(env: &Env, most: u64, now: Millis) -> Result<usize, LedgerError> {
+    let mut booked = 0;
+    for call in open_calls::unbooked(env, most).await? {
+        if ask_to_book(env, &call).await {
+            forget(&call.id);
+            open_calls::booked(env, &call.id, now).await?;
+            booked += 1;
+        }
+    }
+    Ok(booked)
+}
+
+/// Gives back what the account may have reserved for a call that was never done; else its lease does.
+fn release(env: &Env, user: &str, operation: &OperationId) {
+    let (env, user) = (env.clone(), user.to_owned());
+    let ask = Ask::Settle { operation: operation.clone(), outcome: Outcome::Released };
+    worker::wasm_bindgen_futures::spawn_local(async move {
+        let _ = client::ask(&env, &user, Asker::default(), ask).await;
+    });
+}
+
+async fn retry(env: &Env, id: &str, now: Millis) {
     for attempt in 0..BOOKING_TRIES {
-        let Some(unbooked) = LOCAL.with_borrow_mut(|local| local.unbooked.remove(user)) else {
-            return;
-        };
-        let ask = Ask::BookOpen {
-            operation: operation.clone(),
-            calls: unbooked.calls,
-            prompt: unbooked.prompt,
-            completion: unbooked.completion,
-        };
-        if let Ok(Answer::Done(_)) = client::ask(env, user, Asker::default(), ask).await {
+        if settle(env, id, now).await {
             return;
         }
-        put_back(user, unbooked);
-        let wait = std::time::Duration::from_millis(500 << attempt.min(4));
+        let wait = std::time::Duration::from_millis(500 << attempt);
         worker::Delay::from(wait).await;
     }
 }
 
-fn put_back(user: &str, unbooked: Unbooked) {
+/// Tries to book one call, and to write it down if that fails. Whether nothing remains to be done.
+async fn settle(env: &Env, id: &str, now: Millis) -> bool {
+    let Some(Unbooked { call, written }) = remembered(id) else {
+        return true;
+    };
+    if !ask_to_book(env, &call).await {
+        if !written {
+            write_down(env, &call).await;
+        }
+        return false;
+    }
+    let written = remembered(id).is_none_or(|one| one.written);
+    forget(id);
+    if written {
+        // The clock asks again, and hears that it was booked before.
+        let _ = open_calls::booked(env, id, now).await;
+    }
+    true
+}
+
+async fn ask_to_book(env: &Env, call: &OpenCall) -> bool {
+    let OpenCall { calls, prompt, completion, .. } = *call;
+    let operation = OperationId(call.id.clone());
+    let ask = Ask::BookOpen { operation, calls, prompt, completion };
+    let answer = client::ask(env, &call.user_id, Asker::default(), ask).await;
+    matches!(answer, Ok(Answer::Done(_)))
+}
+
+async fn write_down(env: &Env, call: &OpenCall) {
+    if open_calls::insert(env, call).await.is_ok() {
+        LOCAL.with_borrow_mut(|local| {
+            if let Some(one) = local.unbooked.get_mut(&call.id) {
+                one.written = true;
+            }
+        });
+    }
+}
+
+fn remember(one: Unbooked) {
     LOCAL.with_borrow_mut(|local| {
-        let slot = local.unbooked.entry(user.to_owned()).or_default();
-        slot.calls += unbooked.calls;
-        slot.prompt = slot.prompt.saturating_add(unbooked.prompt);
-        slot.completion = slot.completion.saturating_add(unbooked.completion);
+        if local.unbooked.len() >= MOST_UNBOOKED {
+            local.unbooked.retain(|_, one| !one.written);
+        }
+        local.unbooked.insert(one.call.id.clone(), one);
     });
+}
+
+fn remembered(id: &str) -> Option<Unbooked> {
+    LOCAL.with_borrow(|local| local.unbooked.get(id).cloned())
+}
+
+fn forget(id: &str) {
+    LOCAL.with_borrow_mut(|local| local.unbooked.remove(id));
 }
 
 /// Takes one call of the local cap: when the minute began and how many calls it has seen.

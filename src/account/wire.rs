@@ -107,6 +107,8 @@ pub enum Ask {
     },
     /// A refused call became a job.
     NoteQueued,
+    /// Do you and the ledger agree? Where not, that is mended.
+    Reconcile,
 }
 
 /// An account's answer.
@@ -135,12 +137,73 @@ pub enum Answer {
     KeyRevoked,
     /// There is no such user.
     NoSuchUser,
+    /// There is no such user, and too many were created a moment ago to create another.
+    NoRoom,
     /// The user's plan is not there.
     NoSuchPlan,
+    /// How account and ledger stood to each other; they agree now, or will with the next publication.
+    Reconciled(Drift),
     /// The account could not start: its storage is empty and the ledger is out.
     NotReady,
     /// The ask makes no sense, for this reason.
     Refused(String),
+}
+
+/// How an account and the ledger's row of it differed.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Drift {
+    /// In what way.
+    pub kind: DriftKind,
+    /// The account's numbers, before anything was mended.
+    pub account: Counted,
+    /// The ledger's; absent: it has no row.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ledger: Option<Counted>,
+}
+
+/// What both sides count.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Counted {
+    /// Calls of the day.
+    pub used_today: u64,
+    /// Tokens of the month.
+    pub tokens_used_this_month: u64,
+    /// The sequence number of the last change.
+    pub seq: u64,
+}
+
+/// In what way an account and the ledger differed.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DriftKind {
+    /// In none.
+    None,
+    /// Somebody wrote other numbers into the ledger: they hold.
+    LedgerEdited,
+    /// The ledger has lost what it was told, such as by a restore: it is told again.
+    LedgerBehind,
+    /// The account has lost what it had told the ledger: the larger numbers hold.
+    AccountBehind,
+    /// Calls came faster than both could be compared; they publish as they go.
+    Busy,
+}
+
+impl DriftKind {
+    /// The word for it in answers and in the ledger.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::LedgerEdited => "ledger_edited",
+            Self::LedgerBehind => "ledger_behind",
+            Self::AccountBehind => "account_behind",
+            Self::Busy => "busy",
+        }
+    }
+
+    /// Whether they had come apart.
+    pub const fn is_drift(self) -> bool {
+        !matches!(self, Self::None | Self::Busy)
+    }
 }
 
 /// How a user stands at one moment.
@@ -209,6 +272,20 @@ mod tests {
         );
         assert_eq!(text, expected);
         assert_eq!(serde_json::from_str::<Message>(&text).unwrap(), message);
+    }
+
+    #[test]
+    fn the_bytes_of_a_reconciliation_are_pinned() {
+        let text = serde_json::to_string(&Message::new("u", Asker::default(), Ask::Reconcile)).unwrap();
+        assert_eq!(text, r#"{"v":1,"user":"u","asker":{},"ask":"reconcile"}"#);
+        let account = Counted { used_today: 3, tokens_used_this_month: 40, seq: 7 };
+        let drift = Drift { kind: DriftKind::LedgerBehind, account, ledger: None };
+        let text = serde_json::to_string(&Answer::Reconciled(drift)).unwrap();
+        let expected = concat!(
+            r#"{"reconciled":{"kind":"ledger_behind","account":{"used_today":3,"#,
+            r#""tokens_used_this_month":40,"seq":7}}}"#
+        );
+        assert_eq!(text, expected);
     }
 
     #[test]

@@ -23,6 +23,7 @@ use crate::auth;
 use crate::http::router::{Call, Handled};
 use crate::http::{ApiError, Reply};
 use crate::jobs::admin as jobs;
+use crate::observe::{alerts, reconcile};
 
 /// One route of the desk.
 pub struct Route {
@@ -57,6 +58,7 @@ const TABLES: &[&[Route]] = &[
     models::ROUTES,
     routes::ROUTES,
     stats::ROUTES,
+    OBSERVE,
     audit::ROUTES,
     JOBS,
 ];
@@ -71,6 +73,16 @@ const JOBS: &[Route] = &[
     }),
     Route::new("POST", "/admin/jobs/{id}/cancel", |visit| {
         async move { jobs::cancel(&visit).await }.boxed_local()
+    }),
+];
+
+/// Alerts and reconciliation; their handlers are at home with what is observed.
+const OBSERVE: &[Route] = &[
+    Route::new("GET", "/admin/alerts", |visit| {
+        async move { alerts::list(&visit).await }.boxed_local()
+    }),
+    Route::new("POST", "/admin/reconcile", |visit| {
+        reconcile::post(visit).boxed_local()
     }),
 ];
 

@@ -7,7 +7,7 @@ pub mod front;
 pub mod jwt;
 pub mod key;
 mod lookup;
-mod provision;
+pub mod provision;
 
 use worker::{Env, Request};
 

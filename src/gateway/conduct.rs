@@ -7,11 +7,12 @@ use std::rc::Rc;
 use futures::StreamExt;
 use futures::channel::oneshot;
 use futures::future::{Either, select};
+use serde_json::json;
 use worker::{AbortController, Env};
 
 use super::complete::{Completed, Dispatch};
 use super::hangup::HangUp;
-use super::meter::{Feed, MeterPolicy, StreamEnd, StreamMeter};
+use super::meter::{Feed, MeterPolicy, Settled, StreamEnd, StreamMeter};
 use super::session::{Pass, Session};
 use super::stream::Pipe;
 use super::upstream::{self, Answer, Broken};
@@ -24,6 +25,7 @@ use crate::clock;
 use crate::http::router::Handled;
 use crate::http::{ApiError, Reply};
 use crate::limits::{Millis, OperationId, Outcome, Span};
+use crate::observe::Stage;
 use crate::settings::Settings;
 
 /// Sends a dispatched call to its provider and gives the answer as soon as it begins.
@@ -37,7 +39,9 @@ pub async fn run(session: &mut Session, dispatch: Dispatch) -> Handled {
     };
     let left = HangUp::of(&session.call.request);
     session.call.context.wait_until(task.run(left, tell));
+    let sent = clock::now(&session.call.settings);
     let head = told.await.map_err(|_| ApiError::Unavailable("gateway"))?;
+    session.call.timing.note(Stage::Upstream, clock::now(&session.call.settings).since(sent));
     if let Some(standing) = head.standing {
         session.stand(standing);
     }
@@ -79,8 +83,14 @@ impl Task {
         };
         match opened {
             Err(error) => self.give_back(error, tell).await,
-            Ok(answer) if is_event_stream(&answer) => self.stream(answer, abort, left, tell).await,
-            Ok(answer) => self.whole(answer, left, tell).await,
+            Ok(answer) if !answer.fits(self.dispatch.request.stream()) => {
+                abort.abort();
+                self.give_back(upstream::garbage(), tell).await;
+            }
+            Ok(answer) if self.dispatch.request.stream() => {
+                self.stream(answer, abort, left, tell).await;
+            }
+            Ok(answer) => self.whole(answer, abort, left, tell).await,
         }
     }
 
@@ -91,13 +101,22 @@ impl Task {
         let _ = tell.send(Head { outcome: Err(error), standing });
     }
 
-    async fn whole(&self, answer: Answer, left: HangUp, tell: oneshot::Sender<Head>) {
+    async fn whole(
+        &self,
+        answer: Answer,
+        abort: AbortController,
+        left: HangUp,
+        tell: oneshot::Sender<Head>,
+    ) {
         let Answer { status, headers, body } = answer;
         let completed = {
             let whole = Box::pin(self.dispatch.whole(body, self.settings.upstream_timeout));
             match select(whole, left).await {
                 Either::Left((completed, _)) => completed,
-                Either::Right(_) => return self.settle(self.prompt_only()).await,
+                Either::Right(_) => {
+                    abort.abort();
+                    return self.settle(self.prompt_only()).await;
+                }
             }
         };
         match completed {
@@ -131,7 +150,7 @@ impl Task {
         };
 
         let mut meter = self.meter();
-        let mut checkpoint = Checkpoint::begin(clock::now(&self.settings), meter.metered());
+        let mut checkpoint = Checkpoint::begin(clock::now(&self.settings), meter.metered().total());
         let mut chunks = answer.body;
         let mut out = Vec::new();
         let mut cut = false;
@@ -151,15 +170,18 @@ impl Task {
             if end.is_none() {
                 end = pipe.write(&mut out, &mut left).await.err();
             }
-            if let Some(used) = checkpoint.due(clock::now(&self.settings), meter.metered()) {
+            let used = meter.metered();
+            if checkpoint.is_due(clock::now(&self.settings), used.total()) {
                 self.checkpoint(used);
             }
         }
         if cut || end.is_some_and(|e| e != StreamEnd::Complete) {
             abort.abort();
         }
-        let settled = meter.finish(end.unwrap_or(StreamEnd::Complete), &mut out);
+        let end = end.unwrap_or(StreamEnd::Complete);
+        let settled = meter.finish(end, &mut out);
         self.settle(settled.usage).await;
+        self.note(end, settled);
         if pipe.write(&mut out, &mut left).await.is_ok() {
             pipe.close().await;
         }
@@ -178,12 +200,23 @@ impl Task {
     }
 
     /// A reading of the meter on the way, sent without waiting: the settlement follows anyway.
-    fn checkpoint(&self, metered: u64) {
-        let prompt = self.dispatch.request.prompt_tokens().min(metered);
+    fn checkpoint(&self, used: Usage) {
         let account = self.account.clone();
         worker::wasm_bindgen_futures::spawn_local(async move {
-            account.checkpoint(prompt, metered - prompt).await;
+            account.checkpoint(used.prompt, used.completion).await;
         });
+    }
+
+    /// One line for every stream that did not end as it should have.
+    fn note(&self, end: StreamEnd, settled: Settled) {
+        if settled.complete && end == StreamEnd::Complete {
+            return;
+        }
+        let Usage { prompt, completion, estimated } = settled.usage;
+        let line = json!({"event": "stream_ended_early", "end": end, "finish": settled.finish,
+            "complete": settled.complete, "model": self.dispatch.target.model,
+            "prompt_tokens": prompt, "completion_tokens": completion, "estimated": estimated});
+        worker::console_warn!("{line}");
     }
 
     /// What a call has used whose caller left before any of the answer was seen.
@@ -212,6 +245,7 @@ pub struct AccountLink {
     user: String,
     asker: Asker,
     operation: Option<OperationId>,
+    passed_open: Option<OperationId>,
 }
 
 /// How often a settlement is tried before the lease has to end the reservation.
@@ -225,13 +259,17 @@ impl AccountLink {
             user: session.caller.user_id.clone(),
             asker: session.asker(),
             operation: pass.operation.clone(),
+            passed_open: pass.passed_open.clone(),
         }
     }
 
     /// Says how the call ended, trying again while the account is out of reach.
     pub async fn settle(&self, outcome: Outcome) -> Option<Snapshot> {
         let Some(operation) = &self.operation else {
-            open::book(&self.env, &self.user, &outcome);
+            if let Some(operation) = &self.passed_open {
+                let now = clock::now(&Settings::of(&self.env));
+                open::book(&self.env, &self.user, operation, &outcome, now).await;
+            }
             return None;
         };
         for attempt in 0..SETTLE_TRIES {
@@ -272,24 +310,22 @@ struct Checkpoint {
 impl Checkpoint {
     const EVERY: Span = Span::seconds(2);
     const TOKENS: u64 = 500;
+    /// A stream that only keeps the connection open, as while a model thinks, keeps its reservation.
+    const RENEW: Span = Span::seconds(60);
 
     const fn begin(at: Millis, metered: u64) -> Self {
         Self { at, metered }
     }
 
-    fn due(&mut self, now: Millis, metered: u64) -> Option<u64> {
+    fn is_due(&mut self, now: Millis, metered: u64) -> bool {
         let more = metered.saturating_sub(self.metered);
-        let due = more >= Self::TOKENS || (more > 0 && now.since(self.at) >= Self::EVERY);
-        due.then(|| {
+        let waited = now.since(self.at);
+        let due = more >= Self::TOKENS || (more > 0 && waited >= Self::EVERY) || waited >= Self::RENEW;
+        if due {
             *self = Self::begin(now, metered);
-            metered
-        })
+        }
+        due
     }
-}
-
-fn is_event_stream(answer: &Answer) -> bool {
-    let kind = answer.headers.iter().find(|(name, _)| name == "content-type");
-    kind.is_some_and(|(_, value)| value.starts_with("text/event-stream"))
 }
 
 #[cfg(test)]
@@ -299,10 +335,12 @@ mod tests {
     #[test]
     fn a_checkpoint_is_due_by_time_or_by_tokens() {
         let mut checkpoint = Checkpoint::begin(Millis(0), 10);
-        assert_eq!(checkpoint.due(Millis(5_000), 10), None);
-        assert_eq!(checkpoint.due(Millis(100), 509), None);
-        assert_eq!(checkpoint.due(Millis(100), 510), Some(510));
-        assert_eq!(checkpoint.due(Millis(2_099), 511), None);
-        assert_eq!(checkpoint.due(Millis(2_100), 511), Some(511));
+        assert!(!checkpoint.is_due(Millis(5_000), 10));
+        assert!(!checkpoint.is_due(Millis(100), 509));
+        assert!(checkpoint.is_due(Millis(100), 510));
+        assert!(!checkpoint.is_due(Millis(2_099), 511));
+        assert!(checkpoint.is_due(Millis(2_100), 511));
+        assert!(!checkpoint.is_due(Millis(62_099), 511));
+        assert!(checkpoint.is_due(Millis(62_100), 511));
     }
 }

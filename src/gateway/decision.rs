@@ -77,7 +77,10 @@ pub async fn consume(call: Call) -> Handled {
 pub async fn settle(call: Call) -> Handled {
     let mut session = Session::open(call).await?;
     let outcome = match read::<Settle>(&mut session).await {
-        Ok(Settle { reservation_id, tokens }) => match tokens.map(|n| count("tokens", n)).transpose() {
+        Ok(Settle {
+            reservation_id,
+            tokens,
+        }) => match tokens.map(|n| count("tokens", n)).transpose() {
             Ok(tokens) => {
                 let used = |reserved| Outcome::Used {
                     prompt: tokens.unwrap_or(reserved),
@@ -168,7 +171,11 @@ async fn decide(session: &mut Session, asked: Consume) -> Handled {
     let peek = asked.peek.unwrap_or(false);
     let call = limits::Call {
         operation: operation(session, asked.operation_id.as_deref())?,
-        work: Work::Dispatch(Tokens { prompt: tokens, max_tokens: Some(0), choices: 0 }),
+        work: Work::Dispatch(Tokens {
+            prompt: tokens,
+            max_tokens: Some(0),
+            choices: 0,
+        }),
         cost: cost(asked.cost.unwrap_or(1))?,
         endpoint: asked.endpoint.map(endpoint).transpose()?,
         model: None,
@@ -176,7 +183,11 @@ async fn decide(session: &mut Session, asked: Consume) -> Handled {
         lease: session.lease(),
     };
     act_for(session, user(asked.user_id)?);
-    let decided = if peek { session.peek(call).await } else { session.admit(call).await };
+    let decided = if peek {
+        session.peek(call).await
+    } else {
+        session.admit(call).await
+    };
     match decided {
         Ok(pass) => allowed(session, &pass, tokens, peek),
         Err(error) if is_a_decision(&error) => Ok(refused(session, error)),
@@ -233,10 +244,10 @@ fn refused(session: &Session, error: ApiError) -> Reply {
 
 /// Whether the user's limits said no; everything else is a failure to decide.
 const fn is_a_decision(error: &ApiError) -> bool {
-    match error {
-        ApiError::Refused(_) | ApiError::Forbidden { .. } | ApiError::Invalid { .. } => true,
-        _ => false,
-    }
+    matches!(
+        error,
+        ApiError::Refused(_) | ApiError::Forbidden { .. } | ApiError::Invalid { .. }
+    )
 }
 
 /// The user showed no credential, so an account that doesn't know them says nothing about one.
@@ -262,7 +273,10 @@ async fn conclude(
     };
     act_for(session, reservation.user);
     let outcome = outcome(reservation.tokens);
-    let ask = Ask::Conclude { operation: reservation.operation, outcome };
+    let ask = Ask::Conclude {
+        operation: reservation.operation,
+        outcome,
+    };
     match session.ask(ask).await {
         Ok(Answer::Concluded { known, standing }) => {
             session.stand(standing);
@@ -276,13 +290,22 @@ async fn conclude(
 }
 
 fn policies(session: &Session) -> Vec<Value> {
-    session.standing.as_ref().map(policies_json).unwrap_or_default()
+    session
+        .standing
+        .as_ref()
+        .map(policies_json)
+        .unwrap_or_default()
 }
 
 /// The limit headers of an answer, by the names they are written with.
 fn to_copy(answer: &Reply) -> Map<String, Value> {
-    let limits = answer.headers().iter().filter(|(name, _)| name != "content-type");
-    limits.map(|(name, value)| (written(name).to_owned(), json!(value))).collect()
+    let limits = answer
+        .headers()
+        .iter()
+        .filter(|(name, _)| name != "content-type");
+    limits
+        .map(|(name, value)| (written(name).to_owned(), json!(value)))
+        .collect()
 }
 
 fn written(name: &str) -> &str {
@@ -316,7 +339,10 @@ fn operation(session: &Session, asked: Option<&str>) -> Result<OperationId, ApiE
             "`operation_id` must be 1 to 128 printable ASCII characters.",
         ));
     }
-    Ok(OperationId(format!("svc\n{}\n{id}", session.caller.user_id)))
+    Ok(OperationId(format!(
+        "svc\n{}\n{id}",
+        session.caller.user_id
+    )))
 }
 
 fn user(user_id: String) -> Result<String, ApiError> {
@@ -330,20 +356,27 @@ fn user(user_id: String) -> Result<String, ApiError> {
 }
 
 fn endpoint(name: String) -> Result<String, ApiError> {
-    check_name("endpoint", &name).map_err(|e| ApiError::invalid_field("endpoint", e.to_string()))?;
+    check_name("endpoint", &name)
+        .map_err(|e| ApiError::invalid_field("endpoint", e.to_string()))?;
     Ok(name)
 }
 
 fn cost(cost: u64) -> Result<u64, ApiError> {
     match cost {
-        0 => Err(ApiError::invalid_field("cost", "`cost` must be at least 1.")),
+        0 => Err(ApiError::invalid_field(
+            "cost",
+            "`cost` must be at least 1.",
+        )),
         cost => count("cost", cost),
     }
 }
 
 fn count(field: &str, value: u64) -> Result<u64, ApiError> {
     if value > MAX_COUNT {
-        return Err(ApiError::invalid_field(field, format!("`{field}` must be below 2^53.")));
+        return Err(ApiError::invalid_field(
+            field,
+            format!("`{field}` must be below 2^53."),
+        ));
     }
     Ok(value)
 }

@@ -61,11 +61,6 @@ impl Dialect {
         !matches!(self, Self::Embeddings | Self::CountTokens)
     }
 
-    /// Whether a model runs at all, so that tokens are charged.
-    pub const fn is_inference(self) -> bool {
-        !matches!(self, Self::CountTokens)
-    }
-
     /// Whether the streams are made of chunks with `choices` and end with `[DONE]`.
     pub const fn has_choices(self) -> bool {
         matches!(self, Self::ChatCompletions | Self::Completions)
@@ -100,6 +95,5 @@ mod tests {
     #[test]
     fn what_writes_no_answer_cannot_stream() {
         assert!(Dialect::Responses.can_stream() && !Dialect::Embeddings.can_stream());
-        assert!(Dialect::Embeddings.is_inference() && !Dialect::CountTokens.is_inference());
     }
 }

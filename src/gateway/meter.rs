@@ -8,6 +8,7 @@ mod choices;
 mod messages;
 mod responses;
 
+use serde::Serialize;
 use serde_json::Value;
 
 use super::Dialect;
@@ -42,7 +43,8 @@ pub enum Feed {
 }
 
 /// How a stream ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum StreamEnd {
     /// The provider sent all it had to send.
     Complete,
@@ -57,7 +59,8 @@ pub enum StreamEnd {
 }
 
 /// Why an answer ended, in one vocabulary for all APIs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Finish {
     /// The model was done.
     Stop,
@@ -185,8 +188,8 @@ impl StreamMeter {
     }
 
     /// Tokens used so far.
-    pub fn metered(&self) -> u64 {
-        self.reading.usage().total()
+    pub fn metered(&self) -> Usage {
+        self.reading.usage()
     }
 
     /// Ends the stream; appends to `out` what the caller still gets: the provider's last bytes, and an
@@ -322,25 +325,34 @@ impl Reading {
 
     fn usage(&self) -> Usage {
         let since = self.since.likely();
+        let reported = self.completion.unwrap_or(0);
+        let likely = reported.saturating_add(since);
         Usage {
             prompt: self.prompt(),
-            completion: self.completion.unwrap_or(0).saturating_add(since),
+            completion: match self.allowed() {
+                // A guess from text does not say that a provider broke its bound; what was surely written does.
+                Some(allowed) => likely.min(allowed.max(self.written())),
+                None => likely,
+            },
             estimated: self.prompt.is_none() || self.completion.is_none() || since > 0,
         }
+    }
+
+    /// Tokens the completion may have.
+    fn allowed(&self) -> Option<u64> {
+        let budget = self.policy.token_budget?;
+        Some(budget.saturating_sub(self.policy.prompt_estimate))
+    }
+
+    /// Tokens that were surely written.
+    fn written(&self) -> u64 {
+        self.completion.unwrap_or(0).saturating_add(self.since.least())
     }
 
     /// The prompt's share of the budget was an estimate, so only the completion is held to its own: who
     /// keeps to `max_tokens` is never cut because the prompt was longer than it looked.
     fn is_over_budget(&self) -> bool {
-        let Some(budget) = self.policy.token_budget else {
-            return false;
-        };
-        let allowed = budget.saturating_sub(self.policy.prompt_estimate);
-        let written = self
-            .completion
-            .unwrap_or(0)
-            .saturating_add(self.since.least());
-        self.protocol.is_open() && written > allowed
+        self.protocol.is_open() && self.allowed().is_some_and(|allowed| self.written() > allowed)
     }
 
     fn end_at_bound(&self) -> String {

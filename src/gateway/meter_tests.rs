@@ -95,7 +95,7 @@ fn relay(
         feed = meter.feed(chunk, &mut out);
     }
     let settled = meter.finish(end, &mut out);
-    assert_eq!(meter.metered(), settled.usage.total());
+    assert_eq!(meter.metered(), settled.usage);
     (String::from_utf8(out).unwrap(), settled, feed)
 }
 

@@ -25,7 +25,10 @@ use super::usage::Usage;
 use script::Script;
 
 /// The models that are listed where no others are configured.
-pub const MODELS: [&str; 2] = ["mock-small", "mock-large"];
+pub const MODELS: [&str; 2] = [SMALL, "mock-large"];
+
+/// The one that answers who names none.
+pub const SMALL: &str = "mock-small";
 
 /// Longest answer, so that a mark cannot exhaust the memory.
 const MAX_ANSWER: u64 = 20_000;

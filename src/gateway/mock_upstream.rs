@@ -44,11 +44,7 @@ fn good(content_type: &str, parts: Vec<String>, delay_ms: u64) -> Answer {
         }
         Ok::<_, Broken>(part.into_bytes())
     });
-    Answer {
-        status: 200,
-        headers: vec![("content-type".to_owned(), content_type.to_owned())],
-        body: chunks.boxed_local(),
-    }
+    Answer::good(content_type, chunks.boxed_local())
 }
 
 async fn pause(ms: u64) {

@@ -23,9 +23,11 @@ mod sse;
 mod stream;
 mod upstream;
 mod usage;
+mod workers_ai;
 
 pub use dialect::Dialect;
 pub use complete::{Completed, Dispatch};
+pub use headers::to_upstream as headers_to_upstream;
 pub use llm::{llm, simple_query, work};
 pub use request::LlmRequest;
 pub use own_keys::own_keys;

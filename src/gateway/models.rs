@@ -6,19 +6,19 @@ use std::rc::Rc;
 use serde_json::{Value, json};
 use worker::Env;
 
+use super::mock;
 use super::session::Session;
 use super::upstream::{self, Upstream};
 use crate::http::router::{Call, Handled};
 use crate::http::{ApiError, Reply};
 use crate::ledger::{self, models::ModelRow};
-use crate::limits::{Millis, ModelPattern, Span};
+use crate::limits::{Millis, ModelPattern};
+use crate::remembered::Remembered;
 use crate::settings::Settings;
+use crate::snapshot;
 
-/// How long an isolate believes the rows it read.
-const STALE: Span = Span::seconds(5);
-/// What the built-in mock model calls itself.
-const MOCK_SMALL: &str = "mock-small";
-const MOCK_LARGE: &str = "mock-large";
+/// The name of the copy in KV.
+const COPY: &str = "models";
 /// The endpoint name of the model list.
 const ENDPOINT: &str = "models";
 
@@ -36,7 +36,7 @@ pub struct Target {
 type Rows = Rc<Vec<ModelRow>>;
 
 thread_local! {
-    static CACHE: RefCell<(Millis, Option<Rows>)> = const { RefCell::new((Millis(0), None)) };
+    static CACHE: RefCell<Remembered<Vec<ModelRow>>> = const { RefCell::new(Remembered::new()) };
 }
 
 /// The one target behind a name.
@@ -70,7 +70,7 @@ pub async fn find(
 pub async fn default_model(call: &Call) -> String {
     let rows = rows(&call.env, call.now).await.unwrap_or_default();
     let first = rows.first().map(|row| row.model.clone());
-    first.unwrap_or_else(|| MOCK_SMALL.to_owned())
+    first.unwrap_or_else(|| mock::SMALL.to_owned())
 }
 
 /// `GET /v1/models`.
@@ -108,7 +108,7 @@ pub async fn one(call: Call, id: &str) -> Handled {
 
 /// Makes this isolate read the rows again at the next call.
 pub fn forget() {
-    CACHE.with_borrow_mut(|(read_after, _)| *read_after = Millis(0));
+    CACHE.with_borrow_mut(Remembered::forget);
 }
 
 async fn usable(session: &mut Session) -> Result<Vec<String>, ApiError> {
@@ -129,7 +129,7 @@ async fn known(
     let rows = rows(&call.env, call.now).await?;
     let mut names: Vec<String> = rows.iter().map(|row| row.model.clone()).collect();
     if call.settings.upstream_base_url.is_none() {
-        names.extend([MOCK_SMALL, MOCK_LARGE].map(str::to_owned));
+        names.extend(mock::MODELS.map(str::to_owned));
     }
     let exact = allowed.unwrap_or_default().iter().filter(|p| !p.0.ends_with('*'));
     names.extend(exact.map(|p| p.0.clone()));
@@ -152,23 +152,20 @@ fn object(model: &str) -> Value {
     })
 }
 
-/// The rows, seconds old; while the ledger is out, the last known ones. An isolate that has never read
-/// them can't tell an alias from a name and says so.
+/// The rows, seconds old; while the ledger is out, the last known ones or the copy in KV. An isolate that
+/// has neither can't tell an alias from a name and says so.
 async fn rows(env: &Env, now: Millis) -> Result<Rows, ApiError> {
-    let cached = CACHE.with_borrow(|(read_after, rows)| {
-        let ahead = read_after.since(now);
-        let fresh = ahead > Span::ZERO && ahead <= STALE;
-        rows.clone().filter(|_| fresh)
-    });
-    if let Some(rows) = cached {
+    if let Some(rows) = CACHE.with_borrow_mut(|cache| cache.fresh(now)) {
         return Ok(rows);
     }
-    let read = ledger::models::all(env).await.ok().map(Rc::new);
-    CACHE.with_borrow_mut(|(read_after, rows)| {
-        *read_after = now.plus(STALE);
-        if read.is_some() {
-            rows.clone_from(&read);
-        }
-        rows.clone().ok_or(ApiError::Unavailable("models"))
-    })
+    if let Ok(rows) = ledger::models::all(env).await {
+        snapshot::keep(env, COPY, &rows);
+        return Ok(CACHE.with_borrow_mut(|cache| cache.keep(rows, now)));
+    }
+    if let Some(rows) = CACHE.with_borrow_mut(|cache| cache.last_known(now)) {
+        return Ok(rows);
+    }
+    let copy = snapshot::read::<Vec<ModelRow>>(env, COPY).await;
+    let copy = copy.ok_or(ApiError::Unavailable("models"))?;
+    Ok(CACHE.with_borrow_mut(|cache| cache.stand_in(copy, now)))
 }

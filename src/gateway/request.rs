@@ -176,13 +176,19 @@ impl LlmRequest {
         serialise(body)
     }
 
+    /// Whether the demand for usage is the gateway's and not the caller's.
+    pub const fn asks_for_usage_itself(&self) -> bool {
+        self.stream && !self.wants_usage
+    }
+
     /// Like [`Self::to_upstream`], for a provider that refuses to be asked for usage; `stream_options` stay
     /// as the caller sent them.
     pub fn to_upstream_without_usage(&self, model: &str, max_tokens: Option<u64>) -> Vec<u8> {
         serialise(self.bounded(model, max_tokens))
     }
 
-    fn bounded(&self, model: &str, max_tokens: Option<u64>) -> Map<String, Value> {
+    /// The caller's fields with the provider's name of the model and no bound above `max_tokens`.
+    pub fn bounded(&self, model: &str, max_tokens: Option<u64>) -> Map<String, Value> {
         let mut body = self.body.clone();
         body.insert("model".to_owned(), model.into());
         if let Some(most) = max_tokens.filter(|_| self.dialect.can_stream()) {

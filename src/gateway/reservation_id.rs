@@ -29,7 +29,10 @@ impl ReservationId {
     /// The text a service keeps; `None` if the secret can't be used.
     pub fn seal(&self, secret: &Secret) -> Option<String> {
         let content = format!("{}\n{}\n{}", self.user, self.tokens, self.operation.0);
-        let mut bytes = mac(secret, content.as_bytes())?.finalize().into_bytes().to_vec();
+        let mut bytes = mac(secret, content.as_bytes())?
+            .finalize()
+            .into_bytes()
+            .to_vec();
         bytes.extend_from_slice(content.as_bytes());
         Some(format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(bytes)))
     }

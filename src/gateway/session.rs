@@ -2,9 +2,11 @@ use crate::account::client::{self, OutOfReach};
 use crate::account::open;
 use crate::account::wire::{Answer, Ask, Asker, Snapshot};
 use crate::auth::{self, Caller};
+use crate::clock;
 use crate::http::limit_headers::{Meters, Refused};
 use crate::http::router::Call;
 use crate::http::{ApiError, Reply, Shape, ids};
+use crate::observe::Stage;
 use crate::limits::{
     self, Admission, Cause, Lane, OperationId, PolicyName, Rejection, Span, Verdict, Work,
 };
@@ -26,6 +28,8 @@ pub struct Session {
 pub struct Pass {
     /// What to settle or release; `None` while the account store is out.
     pub operation: Option<OperationId>,
+    /// What to book once it is back, in that case.
+    pub passed_open: Option<OperationId>,
     /// The completion bound to send upstream, per choice.
     pub max_tokens: Option<u64>,
     /// Tokens it may use in all; `None` is unlimited.
@@ -43,6 +47,7 @@ impl Pass {
         };
         Self {
             operation: admission.reservation,
+            passed_open: None,
             max_tokens: admission.max_tokens,
             budget: admission.reserved_tokens,
             degraded_to,
@@ -69,12 +74,19 @@ impl Session {
 
     /// The call's answer, with what it says of limits.
     pub fn close(&self, outcome: Result<Reply, ApiError>) -> Reply {
+        let mut reply = self.closed(outcome);
+        reply.notes.plan = self.standing.as_ref().map(|standing| standing.plan_id.clone());
+        reply
+    }
+
+    fn closed(&self, outcome: Result<Reply, ApiError>) -> Reply {
         let shape = self.call.shape;
         let mut reply = match &outcome {
             Err(ApiError::Refused(refused)) => {
                 let mut reply = ApiError::Refused(refused.clone()).reply(shape, &self.call.id);
                 reply.set_all(refused.headers(self.family()));
                 reply.set("x-sluice-decision", "refused");
+                reply.notes.policy = refused.policies().next().map(ToString::to_string);
                 return reply;
             }
             Err(error) => error.reply(shape, &self.call.id),
@@ -128,7 +140,10 @@ impl Session {
             answer = self.ask(Ask::Admit(call.clone())).await;
         }
         match answer {
-            Ok(Answer::Decided { verdict, standing }) => self.apply(verdict, standing),
+            Ok(Answer::Decided { verdict, standing }) => {
+                open::catch_up(&self.call, &self.caller.user_id);
+                self.apply(verdict, standing)
+            }
             Ok(other) => Err(self.denied(&other)),
             Err(OutOfReach) => self.without_account(&call).await,
         }
@@ -151,7 +166,10 @@ impl Session {
 
     /// One message to the caller's account.
     pub async fn ask(&self, ask: Ask) -> Result<Answer, OutOfReach> {
-        client::ask(&self.call.env, &self.caller.user_id, self.asker(), ask).await
+        let asked = clock::now(&self.call.settings);
+        let answer = client::ask(&self.call.env, &self.caller.user_id, self.asker(), ask).await;
+        self.call.timing.note(Stage::Account, clock::now(&self.call.settings).since(asked));
+        answer
     }
 
     /// How the user stands; spends nothing.
@@ -242,6 +260,7 @@ impl Session {
         };
         Ok(Pass {
             operation: None,
+            passed_open: Some(call.operation.clone()),
             max_tokens,
             budget: None,
             degraded_to: None,
@@ -258,6 +277,7 @@ impl Session {
                 ApiError::BadCredential("revoked")
             }
             Answer::NoSuchUser => ApiError::BadCredential("unknown user"),
+            Answer::NoRoom => ApiError::Unavailable("new users"),
             Answer::NoSuchPlan => ApiError::Unavailable("plans"),
             _ => ApiError::Unavailable("accounts"),
         }

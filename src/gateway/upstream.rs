@@ -9,6 +9,7 @@ use worker::{
 };
 
 use super::headers;
+use super::workers_ai::Ai;
 use super::Dialect;
 use crate::budget::within;
 use crate::http::ApiError;
@@ -21,6 +22,9 @@ use crate::settings::{Secret, Settings};
 /// Largest answer that is not a stream.
 const MAX_ANSWER: usize = 16 << 20;
 
+/// What Anthropic is told of a caller who names no version.
+const ANTHROPIC_VERSION: &str = "2023-06-01";
+
 /// A provider.
 #[derive(Clone, Debug)]
 pub enum Upstream {
@@ -31,6 +35,8 @@ pub enum Upstream {
         /// How it wants its key.
         auth: Auth,
     },
+    /// Workers AI.
+    WorkersAi(Ai),
     /// The built-in mock model.
     Mock,
 }
@@ -42,8 +48,8 @@ pub enum Auth {
     None,
     /// `Authorization: Bearer`.
     Bearer(Secret),
-    /// `x-api-key`, as Anthropic does.
-    ApiKey(Secret),
+    /// `x-api-key` and a version, as Anthropic does.
+    Anthropic(Secret),
 }
 
 /// What came back: a good answer's head and its bytes as they arrive.
@@ -56,6 +62,28 @@ pub struct Answer {
     pub body: Chunks,
 }
 
+impl Answer {
+    /// The answer of a provider that is not reached over HTTP.
+    pub fn good(content_type: &str, body: Chunks) -> Self {
+        Self {
+            status: 200,
+            headers: vec![("content-type".to_owned(), content_type.to_owned())],
+            body,
+        }
+    }
+
+    /// Whether it came in the form that was asked for. Providers are known to leave the type of a stream
+    /// out; none calls a stream JSON, or anything else an event stream.
+    pub fn fits(&self, asked_for_stream: bool) -> bool {
+        let kind = self.headers.iter().find(|(name, _)| name == "content-type");
+        let is = |media: &str| kind.is_some_and(|(_, value)| value.to_ascii_lowercase().starts_with(media));
+        match asked_for_stream {
+            true => !is("application/json"),
+            false => !is("text/event-stream"),
+        }
+    }
+}
+
 /// What is sent, and where to.
 pub struct Sending<'a> {
     /// The provider's address.
@@ -66,8 +94,6 @@ pub struct Sending<'a> {
     pub dialect: Dialect,
     /// What the caller sent; most of it stays here.
     pub caller_headers: &'a [(String, String)],
-    /// The body, re-serialised.
-    pub body: &'a [u8],
     /// The model's own name, for errors.
     pub model: &'a str,
 }
@@ -96,18 +122,25 @@ pub fn of_row(env: &Env, settings: &Settings, row: &ModelRow) -> Result<Upstream
     let default_base = match row.upstream {
         UpstreamKind::Mock => return Ok(Upstream::Mock),
         UpstreamKind::WorkersAi => {
-            return Err(ApiError::Misconfigured("Workers AI is not bound"));
+            let ai = Ai::of(env).ok_or(ApiError::Misconfigured("Workers AI is not bound"))?;
+            return Ok(Upstream::WorkersAi(ai));
         }
         UpstreamKind::OpenAi => settings.upstream_base_url.as_deref(),
         UpstreamKind::Anthropic => Some("https://api.anthropic.com"),
     };
+    if row.upstream == UpstreamKind::OpenAi && row.base_url.is_none() && key.is_none() {
+        return match default(settings) {
+            Upstream::Mock => Err(ApiError::Misconfigured("the model has no base_url")),
+            provider => Ok(provider),
+        };
+    }
     let base_url = row.base_url.as_deref().or(default_base);
     let base_url = base_url.ok_or(ApiError::Misconfigured("the model has no base_url"))?;
     Ok(Upstream::Http {
         base_url: base_url.trim_end_matches('/').to_owned(),
         auth: match (row.upstream, key) {
             (_, None) => Auth::None,
-            (UpstreamKind::Anthropic, Some(key)) => Auth::ApiKey(key),
+            (UpstreamKind::Anthropic, Some(key)) => Auth::Anthropic(key),
             (_, Some(key)) => Auth::Bearer(key),
         },
     })
@@ -119,11 +152,12 @@ fn secret(env: &Env, name: &str) -> Result<Secret, ApiError> {
 
 /// Sends a body to an HTTP provider and waits for the head of its answer.
 pub async fn send(
-    sending: Sending<'_>,
+    sending: &Sending<'_>,
+    body: &[u8],
     abort: &AbortController,
     timeout: Span,
 ) -> Result<Answer, ApiError> {
-    let request = request(&sending)
+    let request = request(sending, body)
         .map_err(|_| ApiError::Misconfigured("the provider's address is not a URL"))?;
     let signal = abort.signal();
     let fetch = Fetch::Request(request);
@@ -156,7 +190,7 @@ pub fn garbage() -> ApiError {
     upstream_error(502, "The provider's answer could not be read.", "upstream_invalid_answer", Some(1))
 }
 
-fn request(sending: &Sending<'_>) -> worker::Result<Request> {
+fn request(sending: &Sending<'_>, body: &[u8]) -> worker::Result<Request> {
     let headers = Headers::new();
     for (name, value) in headers::to_upstream(sending.caller_headers) {
         headers.append(&name, &value)?;
@@ -165,13 +199,18 @@ fn request(sending: &Sending<'_>) -> worker::Result<Request> {
     match sending.auth {
         Auth::None => {}
         Auth::Bearer(key) => headers.set("authorization", &format!("Bearer {}", key.reveal()))?,
-        Auth::ApiKey(key) => headers.set("x-api-key", key.reveal())?,
+        Auth::Anthropic(key) => {
+            if !headers.has("anthropic-version")? {
+                headers.set("anthropic-version", ANTHROPIC_VERSION)?;
+            }
+            headers.set("x-api-key", key.reveal())?;
+        }
     }
     let mut init = RequestInit::new();
     init.with_method(Method::Post)
         .with_headers(headers)
         .with_redirect(RequestRedirect::Manual)
-        .with_body(Some(JsValue::from(js_sys::Uint8Array::from(sending.body))));
+        .with_body(Some(JsValue::from(js_sys::Uint8Array::from(body))));
     Request::new_with_init(&url(sending.base_url, sending.dialect), &init)
 }
 

@@ -306,7 +306,8 @@ fn policy_field(entries: &[Entry<'_>]) -> Option<String> {
         if let Some(window) = entry.policy.window {
             item = item.parameter(KeyRef::constant("w"), integer(window.seconds_ceil().max(1)));
         }
-        item.finish();
+        // Gives the list back, for chaining.
+        let _ = item.finish();
     }
     list.finish()
 }
@@ -318,7 +319,8 @@ fn state_field(entries: &[Entry<'_>]) -> Option<String> {
             continue;
         };
         let name: sfv::String = name;
-        list.bare_item(&name)
+        let _ = list
+            .bare_item(&name)
             .parameter(KeyRef::constant("r"), integer(entry.remaining))
             .parameter(KeyRef::constant("t"), integer(entry.seconds))
             .finish();

@@ -7,8 +7,17 @@
 use thiserror::Error;
 
 /// First segments that are the gateway's own; no operator can protect a path below them.
-const RESERVED: [&str; 9] =
-    ["v1", "api", "admin", "metrics", "healthz", "readyz", "openapi.json", "console", "me"];
+const RESERVED: [&str; 9] = [
+    "v1",
+    "api",
+    "admin",
+    "metrics",
+    "healthz",
+    "readyz",
+    "openapi.json",
+    "console",
+    "me",
+];
 
 /// Why a path has no single meaning.
 #[derive(Clone, Copy, Debug, Error, Eq, PartialEq)]
@@ -169,7 +178,9 @@ const fn check(byte: u8, least: u8) -> Result<(), Ambiguous> {
 fn escaped(high: Option<u8>, low: Option<u8>) -> Result<u8, Ambiguous> {
     let digit = |byte: Option<u8>| {
         let value = byte.and_then(|b| char::from(b).to_digit(16));
-        value.and_then(|v| u8::try_from(v).ok()).ok_or(Ambiguous::Escape)
+        value
+            .and_then(|v| u8::try_from(v).ok())
+            .ok_or(Ambiguous::Escape)
     };
     Ok(digit(high)? << 4 | digit(low)?)
 }
@@ -194,7 +205,12 @@ mod tests {
 
     #[test]
     fn spellings_that_all_servers_read_alike_become_one() {
-        for raw in ["/reports/x", "//reports///x", "/%72eports/x", "/repor%74s/%78"] {
+        for raw in [
+            "/reports/x",
+            "//reports///x",
+            "/%72eports/x",
+            "/repor%74s/%78",
+        ] {
             assert_eq!(spelled(raw).as_deref(), Ok("/reports/x"), "{raw}");
         }
         for (raw, one) in [
@@ -256,12 +272,23 @@ mod tests {
             assert_eq!(rest(other), None, "{other}");
         }
         let root = Prefix::parse("/").unwrap();
-        assert_eq!(root.rest_of(&Path::normalise("/any/thing").unwrap()), Some("/any/thing"));
+        assert_eq!(
+            root.rest_of(&Path::normalise("/any/thing").unwrap()),
+            Some("/any/thing")
+        );
     }
 
     #[test]
     fn what_is_the_gateways_own_cant_be_protected() {
-        for own in ["/v1", "/V1/x", "/api/limits", "/admin", "/openapi.json", "/me/", "/console"] {
+        for own in [
+            "/v1",
+            "/V1/x",
+            "/api/limits",
+            "/admin",
+            "/openapi.json",
+            "/me/",
+            "/console",
+        ] {
             assert_eq!(Prefix::parse(own), Err(BadPrefix::Reserved), "{own}");
             assert!(Path::normalise(own).unwrap().is_reserved());
         }
@@ -271,7 +298,9 @@ mod tests {
 
     #[test]
     fn a_prefix_has_only_characters_with_one_spelling() {
-        for bad in ["", "reports", "/a//b", "/a/../b", "/a%20b", "/a@b", "/a b", "/ü", "/a?b", "/a;b"] {
+        for bad in [
+            "", "reports", "/a//b", "/a/../b", "/a%20b", "/a@b", "/a b", "/ü", "/a?b", "/a;b",
+        ] {
             assert!(Prefix::parse(bad).is_err(), "{bad}");
         }
     }
@@ -317,7 +346,8 @@ mod tests {
         let mut rest = text.as_bytes();
         while let Some((first, tail)) = rest.split_first() {
             let escape = (*first == b'%').then(|| tail.get(..2)).flatten();
-            let value = escape.and_then(|hex| u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok());
+            let value =
+                escape.and_then(|hex| u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok());
             bytes.push(value.unwrap_or(*first));
             rest = if value.is_some() { &tail[2..] } else { tail };
         }

@@ -7,6 +7,17 @@ pub struct Reply {
     pub status: u16,
     headers: Vec<(String, String)>,
     body: Body,
+    /// What the log says of it and the caller is told elsewhere, if at all.
+    pub notes: Notes,
+}
+
+/// What the log says of an answer.
+#[derive(Default)]
+pub struct Notes {
+    /// The plan in force.
+    pub plan: Option<String>,
+    /// The policy that refused.
+    pub policy: Option<String>,
 }
 
 enum Body {
@@ -22,6 +33,7 @@ impl Reply {
             status,
             headers: Vec::new(),
             body: Body::Empty,
+            notes: Notes::default(),
         }
     }
 

@@ -9,6 +9,7 @@ use super::cors::Origin;
 use super::{ApiError, Reply, Shape, ids};
 use crate::gateway::Dialect;
 use crate::limits::Millis;
+use crate::observe::{self, Timing, Watch};
 use crate::settings::Settings;
 use crate::{admin, clock, gateway, jobs, notify};
 
@@ -28,6 +29,8 @@ pub struct Call {
     pub context: Rc<Context>,
     /// How its errors are shaped.
     pub shape: Shape,
+    /// What took how long.
+    pub timing: Rc<Timing>,
 }
 
 /// A handler's result.
@@ -43,7 +46,10 @@ pub async fn serve(request: Request, env: Env, context: Context) -> worker::Resu
     } else {
         let path = request.path();
         let shape = shape_of(&path);
+        let timing = Rc::new(Timing::default());
+        let watch = Watch::start(&request, &env, &settings, timing.clone());
         let call = Call {
+            timing,
             now: clock::now(&settings),
             context: Rc::new(context),
             id: id.clone(),
@@ -52,10 +58,12 @@ pub async fn serve(request: Request, env: Env, context: Context) -> worker::Resu
             settings,
             shape,
         };
-        match route(call, &path).await {
+        let mut reply = match route(call, &path).await {
             Ok(reply) => reply,
             Err(error) => error.reply(shape, &id),
-        }
+        };
+        watch.stop(&path, &id, &mut reply);
+        reply
     };
     reply.set("x-request-id", id.as_str());
     reply.set("request-id", id);
@@ -82,6 +90,7 @@ async fn route(call: Call, path: &str) -> Handled {
     match path {
         "/healthz" => admin::health::alive(&call),
         "/readyz" => admin::health::ready(&call).await,
+        "/metrics" => observe::metrics::show(call).await,
         "/api/ai/query" => gateway::simple_query(call).await,
         "/api/quota" => gateway::desk::quota(call).await,
         "/api/limits/consume" => gateway::decision::consume(call).await,

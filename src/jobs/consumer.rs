@@ -97,7 +97,7 @@ impl<'a> Consumer<'a> {
             Next::Wait(until) => self.wait(&claim, until).await,
             Next::Again(pause) => self.again(job, &claim, pause).await,
             Next::Fault => self.put_back(&claim, now).await,
-            Next::End(ending) => self.end(job, &claim, ending).await,
+            Next::End(ending) => self.end(job, &claim, *ending).await,
         }
     }
 
@@ -125,7 +125,7 @@ impl<'a> Consumer<'a> {
         let sent = next.send(self.env, pause).await.is_ok();
         let ticket = if sent { next.ticket } else { self.message.ticket };
         let until = self.now().plus(pause);
-        if jobs::again(self.env, &job.job_id, claim, until, ticket).await.is_ok() {
+        if jobs::again(self.env, &job.job_id, claim, until, ticket).await == Ok(true) {
             // If the account is out, the next round does this before anything else.
             let _ = run::give_back(self.env, job, job.round).await;
         }

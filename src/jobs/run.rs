@@ -33,7 +33,13 @@ pub enum Next {
     /// Something of ours was out.
     Fault,
     /// It has come to its end.
-    End(Ending),
+    End(Box<Ending>),
+}
+
+impl Next {
+    fn end(ending: Ending) -> Self {
+        Self::End(Box::new(ending))
+    }
 }
 
 /// One run of a claimed job.
@@ -60,7 +66,7 @@ impl Run<'_> {
     /// Runs the job as far as it gets now.
     pub async fn go(&self) -> Next {
         match self.try_to_end().await {
-            Ok(ending) => Next::End(ending),
+            Ok(ending) => Next::end(ending),
             Err(next) => next,
         }
     }
@@ -82,7 +88,10 @@ impl Run<'_> {
         };
         let dispatch = Dispatch { request, target, pass };
         let time = provider_time(&self.settings);
-        match within(time, dispatch.complete(self.settings.upstream_timeout.min(time))).await {
+        let headers: Vec<(String, String)> =
+            serde_json::from_str(&self.job.headers).unwrap_or_default();
+        let complete = dispatch.complete(&headers, self.settings.upstream_timeout.min(time));
+        match within(time, complete).await {
             Ok(Ok(completed)) => self.answered(completed),
             Ok(Err(error)) => Err(self.provider_failed(&error)),
             Err(_) => Err(self.provider_failed(&gateway::timed_out())),
@@ -91,7 +100,7 @@ impl Run<'_> {
 
     fn still_wanted(&self) -> Result<(), Stopped> {
         let ended = |status, code, message: &str| {
-            Next::End(Ending {
+            Next::end(Ending {
                 status,
                 result: None,
                 error: Some(error_json(code, "invalid_request_error", message)),
@@ -123,14 +132,14 @@ impl Run<'_> {
     fn request(&self) -> Result<LlmRequest, Stopped> {
         let dialect = Dialect::of_path(&self.job.path);
         let request = dialect.and_then(|d| LlmRequest::parse(d, self.job.body.as_bytes()).ok());
-        request.ok_or_else(|| Next::End(failed(&ApiError::invalid("The request is no longer understood."))))
+        request.ok_or_else(|| Next::end(failed(&ApiError::invalid("The request is no longer understood."))))
     }
 
     async fn find(&self, model: &str) -> Result<gateway::models::Target, Stopped> {
         let found = gateway::models::find(self.env, &self.settings, self.now, model).await;
         found.map_err(|error| match error {
             ApiError::Unavailable(_) => Next::Fault,
-            other => Next::End(failed(&other)),
+            other => Next::end(failed(&other)),
         })
     }
 
@@ -160,8 +169,8 @@ impl Run<'_> {
                 Err(Next::Wait(until))
             }
             Ok(Answer::Decided { verdict: Verdict::Rejected(rejection), .. }) => Err(rejected(&rejection)),
-            Ok(Answer::KeyRevoked) => Err(Next::End(failed(&ApiError::BadCredential("revoked")))),
-            Ok(Answer::NoSuchUser) => Err(Next::End(failed(&ApiError::BadCredential("unknown user")))),
+            Ok(Answer::KeyRevoked) => Err(Next::end(failed(&ApiError::BadCredential("revoked")))),
+            Ok(Answer::NoSuchUser) => Err(Next::end(failed(&ApiError::BadCredential("unknown user")))),
             _ => Err(Next::Fault),
         }
     }
@@ -192,7 +201,7 @@ impl Run<'_> {
             {
                 Next::Again(schedule::after_failure(attempts, Some(*seconds)))
             }
-            other => Next::End(failed(other)),
+            other => Next::end(failed(other)),
         }
     }
 }
@@ -248,7 +257,7 @@ fn failed(error: &ApiError) -> Ending {
 }
 
 fn rejected(rejection: &Rejection) -> Stopped {
-    Next::End(failed(&gateway::rejected(rejection)))
+    Next::end(failed(&gateway::rejected(rejection)))
 }
 
 /// A job's error, in the members that errors have everywhere.

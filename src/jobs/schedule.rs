@@ -102,6 +102,7 @@ mod tests {
             plan_claim: None,
             path: "/v1/chat/completions".into(),
             endpoint: "chat".into(),
+            headers: "[]".into(),
             body: "{}".into(),
             status,
             not_before_ms: 1_000,

@@ -5,8 +5,12 @@ use thiserror::Error;
 use worker::wasm_bindgen::JsValue;
 use worker::{D1Database, D1PreparedStatement, D1Result, Env};
 
+use std::cell::Cell;
+
 use crate::budget::{self, within};
-use crate::limits::Span;
+use crate::clock;
+use crate::limits::{Millis, Span};
+use crate::settings::Settings;
 
 /// Why the ledger did not answer, by what its reader can do.
 #[derive(Clone, Debug, Error, PartialEq)]
@@ -23,10 +27,20 @@ pub enum LedgerError {
     Broken(String),
 }
 
+/// How long after a statement that hung the next ones get little time.
+const WARY: Span = Span::seconds(3);
+
+thread_local! {
+    /// Until when D1 is not to be waited for at length: not every call has to find out that it hangs.
+    static WARY_UNTIL: Cell<Millis> = const { Cell::new(Millis(0)) };
+}
+
 /// A handle on D1 with a time budget.
 pub struct Db {
     inner: D1Database,
     budget: Span,
+    /// When the budget began.
+    since: Millis,
 }
 
 /// A value to bind.
@@ -83,7 +97,10 @@ impl Bind<'_> {
 impl Db {
     /// D1 on the way of a call.
     pub fn of(env: &Env) -> Result<Self, LedgerError> {
-        Self::with_budget(env, budget::D1)
+        let now = clock::now(&Settings::of(env));
+        let left = WARY_UNTIL.get().since(now);
+        let wary = left > Span::ZERO && left <= Span(budget::D1.0 + WARY.0);
+        Self::with_budget(env, if wary { budget::D1_WARY } else { budget::D1 })
     }
 
     /// D1 for work nobody waits for.
@@ -93,7 +110,8 @@ impl Db {
 
     fn with_budget(env: &Env, budget: Span) -> Result<Self, LedgerError> {
         let inner = env.d1("DB").map_err(classify)?;
-        Ok(Self { inner, budget })
+        let since = clock::now(&Settings::of(env));
+        Ok(Self { inner, budget, since })
     }
 
     /// A statement with its parameters.
@@ -155,8 +173,17 @@ impl Db {
         work: impl Future<Output = worker::Result<T>>,
     ) -> Result<T, LedgerError> {
         match within(self.budget, work).await {
-            Ok(result) => result.map_err(classify),
-            Err(_) => Err(LedgerError::Unavailable),
+            Ok(result) => {
+                WARY_UNTIL.set(Millis(0));
+                result.map_err(classify)
+            }
+            Err(_) => {
+                // A short wait proves nothing: it must not keep itself short.
+                if self.budget >= budget::D1 {
+                    WARY_UNTIL.set(self.since.plus(budget::D1).plus(WARY));
+                }
+                Err(LedgerError::Unavailable)
+            }
         }
     }
 }

@@ -2,7 +2,7 @@
 //! makes it, and of two deliveries of a message only the first.
 
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use worker::Env;
 
 use super::audit::{self, Entry};
@@ -69,6 +69,8 @@ pub struct NewJob {
     pub path: String,
     /// Name by which a plan limits that API.
     pub endpoint: String,
+    /// The caller's headers that go up to a provider.
+    pub headers: Vec<(String, String)>,
     /// The body, checked.
     pub body: String,
     /// When it came.
@@ -119,6 +121,8 @@ pub struct Work {
     pub path: String,
     /// Name by which a plan limits that API.
     pub endpoint: String,
+    /// The caller's headers that go up to a provider, JSON.
+    pub headers: String,
     /// The body.
     pub body: String,
     /// Where it is on its way.
@@ -181,9 +185,10 @@ const TAKE_BACK: &str = "UPDATE jobs SET closed = (status = 'queued' AND round =
 /// Adds a job, unless its user has `limit` of them under way; `false` then.
 pub async fn insert(env: &Env, job: &NewJob, limit: Option<u64>) -> Result<bool, LedgerError> {
     let sql = "INSERT INTO jobs (job_id, user_id, key_id, plan_claim, path, endpoint, body, \
-                 created_at_ms, not_before_ms, expires_at_ms) \
-               SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10 WHERE ?11 IS NULL OR ?11 > \
+                 created_at_ms, not_before_ms, expires_at_ms, headers) \
+               SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?12 WHERE ?11 IS NULL OR ?11 > \
                  (SELECT COUNT(*) FROM jobs WHERE user_id = ?2 AND finished_at_ms IS NULL)";
+    let headers = json!(job.headers).to_string();
     let binds = [
         (&job.job_id).into(),
         (&job.user_id).into(),
@@ -196,6 +201,7 @@ pub async fn insert(env: &Env, job: &NewJob, limit: Option<u64>) -> Result<bool,
         job.not_before.0.into(),
         job.expires_at.0.into(),
         limit.into(),
+        (&headers).into(),
     ];
     Ok(Db::of(env)?.run(sql, &binds).await? > 0)
 }
@@ -271,7 +277,7 @@ pub async fn cancel_any(
 
 /// Everything about a job.
 pub async fn load(env: &Env, job_id: &str) -> Result<Option<Work>, LedgerError> {
-    let sql = "SELECT j.job_id, j.user_id, j.key_id, j.plan_claim, j.path, j.endpoint, j.body, \
+    let sql = "SELECT j.job_id, j.user_id, j.key_id, j.plan_claim, j.path, j.endpoint, j.headers, j.body, \
                  j.status, j.not_before_ms, j.expires_at_ms, j.attempts, j.round, j.ticket, \
                  j.lease_until_ms, j.closed, j.prompt_tokens, j.completion_tokens, j.estimated, \
                  u.user_id IS NOT NULL AS has_user, \
@@ -293,7 +299,7 @@ pub async fn claim(
     let sql = "UPDATE jobs SET status = 'running', claim = ?2, lease_until_ms = ?3, \
                  attempts = attempts + 1 \
                WHERE job_id = ?1 AND finished_at_ms IS NULL AND lease_until_ms <= ?4 \
-                 AND not_before_ms <= ?4 AND round = ?5";
+                 AND MIN(not_before_ms, expires_at_ms) <= ?4 AND round = ?5";
     let binds = [
         (&job.job_id).into(),
         claim.into(),
@@ -304,25 +310,27 @@ pub async fn claim(
     Ok(Db::background(env)?.run(sql, &binds).await? > 0)
 }
 
-/// Gives back a job that could not run yet: that was no attempt.
+/// Gives back a job that could not run yet: that was no attempt. `false`: somebody else has taken it
+/// since.
 pub async fn wait(
     env: &Env,
     job_id: &str,
     claim: &str,
     not_before: Millis,
     ticket: u64,
-) -> Result<(), LedgerError> {
+) -> Result<bool, LedgerError> {
     give_back(env, job_id, claim, not_before, ticket, "attempts = attempts - 1").await
 }
 
-/// Gives back a job whose provider failed: the next attempt is charged anew.
+/// Gives back a job whose provider failed: the next attempt is charged anew. `false`: somebody else has
+/// taken it since.
 pub async fn again(
     env: &Env,
     job_id: &str,
     claim: &str,
     not_before: Millis,
     ticket: u64,
-) -> Result<(), LedgerError> {
+) -> Result<bool, LedgerError> {
     give_back(env, job_id, claim, not_before, ticket, "round = round + 1").await
 }
 
@@ -333,14 +341,14 @@ async fn give_back(
     not_before: Millis,
     ticket: u64,
     change: &str,
-) -> Result<(), LedgerError> {
+) -> Result<bool, LedgerError> {
     let sql = format!(
         "UPDATE jobs SET status = 'queued', claim = NULL, lease_until_ms = 0, not_before_ms = ?3, \
            ticket = MAX(ticket, ?4), {change} \
          WHERE job_id = ?1 AND claim = ?2 AND finished_at_ms IS NULL"
     );
     let binds = [job_id.into(), claim.into(), not_before.0.into(), ticket.into()];
-    Db::background(env)?.run(&sql, &binds).await.map(|_| ())
+    Ok(Db::background(env)?.run(&sql, &binds).await? > 0)
 }
 
 /// Notes that a newer message is under way, so that older ones are passed over.

@@ -10,7 +10,7 @@ use super::{Db, LedgerError};
 use crate::http::page::Page;
 
 /// Where one model's calls go.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct ModelRow {
     /// Its name here.
     pub model: String,

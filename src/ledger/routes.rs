@@ -15,7 +15,7 @@ const COLUMNS: &str =
 const AUDITED: &str = "SELECT 1 FROM routes WHERE route_id = ?7 AND version = ?8";
 
 /// One protected route, as the operator writes it and the ledger keeps it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct RouteRow {
     /// Its id.
     pub route_id: String,

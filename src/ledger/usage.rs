@@ -3,10 +3,12 @@
 
 use std::collections::BTreeMap;
 
+use futures::future::try_join;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use worker::Env;
 
+use super::db::changes;
 use super::{Db, LedgerError};
 
 /// Where a user's counters stand, as their account publishes it.
@@ -31,6 +33,19 @@ pub struct Quotas {
     /// When it ends, RFC 3339.
     pub month_reset_at: String,
     /// Grows with every publication.
+    pub seq: u64,
+    /// How long its oldest change has waited, milliseconds.
+    pub lag_ms: u64,
+}
+
+/// The counters of a row as its account knows them to be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Published {
+    /// Calls of the day.
+    pub used_today: u64,
+    /// Tokens of the month.
+    pub tokens_used_this_month: u64,
+    /// The sequence number they were published under.
     pub seq: u64,
 }
 
@@ -102,28 +117,32 @@ struct StoredDay {
     seq: u64,
 }
 
-/// Publishes totals as one transaction. What is already newer stays.
+/// Publishes totals as one transaction. What is already newer stays, and so does a row that is not as it
+/// was `published` last: somebody has written other numbers into it. Whether the counters were written.
 pub async fn publish(
     env: &Env,
     user_id: &str,
     quotas: &Quotas,
     days: &[Day],
+    published: Option<Published>,
     now: &str,
-) -> Result<(), LedgerError> {
+) -> Result<bool, LedgerError> {
     let db = Db::background(env)?;
     let mut statements = vec![db.statement(
         "INSERT INTO user_quotas (user_id, plan, daily_limit, used_today, reset_at, \
            monthly_token_limit, tokens_used_this_month, month_reset_at, day_since_ms, \
-           month_since_ms, seq, updated_at) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12) \
+           month_since_ms, seq, updated_at, lag_ms) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13) \
          ON CONFLICT (user_id) DO UPDATE SET plan = excluded.plan, \
            daily_limit = excluded.daily_limit, used_today = excluded.used_today, \
            reset_at = excluded.reset_at, monthly_token_limit = excluded.monthly_token_limit, \
            tokens_used_this_month = excluded.tokens_used_this_month, \
            month_reset_at = excluded.month_reset_at, day_since_ms = excluded.day_since_ms, \
            month_since_ms = excluded.month_since_ms, seq = excluded.seq, \
-           updated_at = excluded.updated_at \
-         WHERE excluded.seq > user_quotas.seq",
+           updated_at = excluded.updated_at, lag_ms = excluded.lag_ms \
+         WHERE excluded.seq > user_quotas.seq \
+           AND (?14 IS NULL OR user_quotas.seq <> ?14 \
+             OR (user_quotas.used_today = ?15 AND user_quotas.tokens_used_this_month = ?16))",
         &[
             user_id.into(),
             (&quotas.plan_id).into(),
@@ -137,12 +156,17 @@ pub async fn publish(
             quotas.month_since_ms.into(),
             quotas.seq.into(),
             now.into(),
+            quotas.lag_ms.into(),
+            published.map(|p| p.seq).into(),
+            published.map(|p| p.used_today).into(),
+            published.map(|p| p.tokens_used_this_month).into(),
         ],
     )?];
     for day in days {
         statements.push(day_statement(&db, user_id, &quotas.plan_id, day)?);
     }
-    db.batch(statements).await.map(|_| ())
+    let results = db.batch(statements).await?;
+    Ok(results.first().map_or(0, changes) > 0)
 }
 
 fn day_statement(
@@ -188,16 +212,19 @@ pub async fn start(
     from_date: &str,
 ) -> Result<(Option<Start>, Vec<Day>), LedgerError> {
     let db = Db::of(env)?;
-    let sql = "SELECT used_today, day_since_ms, tokens_used_this_month, month_since_ms, seq \
-               FROM user_quotas WHERE user_id = ?1";
-    let start = db.first::<Start>(sql, &[user_id.into()]).await?;
     let sql = "SELECT date, calls, rejected, degraded, queued, failed_open, prompt_tokens, \
                  completion_tokens, estimated_calls, refused_by, seq \
                FROM daily_usage WHERE user_id = ?1 AND date >= ?2 ORDER BY date";
-    let days = db
-        .all::<StoredDay>(sql, &[user_id.into(), from_date.into()])
-        .await?;
+    let binds = [user_id.into(), from_date.into()];
+    let (start, days) = try_join(row(env, user_id), db.all::<StoredDay>(sql, &binds)).await?;
     Ok((start, days.into_iter().map(StoredDay::day).collect()))
+}
+
+/// A user's row.
+pub async fn row(env: &Env, user_id: &str) -> Result<Option<Start>, LedgerError> {
+    let sql = "SELECT used_today, day_since_ms, tokens_used_this_month, month_since_ms, seq \
+               FROM user_quotas WHERE user_id = ?1";
+    Db::of(env)?.first(sql, &[user_id.into()]).await
 }
 
 /// Whether a user of this id has ever called, also one who was deleted since.

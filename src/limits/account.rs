@@ -9,8 +9,8 @@ use super::reservation::{Metered, OperationKey, Outcome, Reservation, Reservatio
 use super::totals::{DayBook, Totals};
 use super::window::WindowLog;
 use super::{
-    EndpointLimit, Limits, LocalDate, Millis, OperationId, Period, PolicyName, ResetMode, Span,
-    billing_month, calendar_day,
+    EndpointLimit, Lane, Limits, LocalDate, Millis, OperationId, Period, PolicyName, ResetMode,
+    Span, billing_month, calendar_day,
 };
 
 /// Most crossings that wait to be taken.
@@ -130,8 +130,7 @@ impl Account {
         };
         let before = reservation.metered.unwrap_or_default();
         reservation.metered = Some(before.max(Metered { prompt, completion }));
-        reservation.expires_at = reservation.expires_at.max(now.plus(lease));
-        reservation.lease = reservation.expires_at.since(now);
+        reservation.renew(now, lease);
         true
     }
 
@@ -142,6 +141,9 @@ impl Account {
         for reservation in &lapsed {
             let presumed = reservation.presumed();
             self.book(reservation.expires_at, reservation, presumed, None, true);
+        }
+        if !lapsed.is_empty() {
+            self.note_crossings(now);
         }
         !lapsed.is_empty()
     }
@@ -176,17 +178,45 @@ impl Account {
     }
 
     fn release(&mut self, now: Millis, reservation: &Reservation, booked: Option<Metered>) {
-        let quota = match reservation.grant.lane {
-            super::Lane::Main => &mut self.daily,
-            super::Lane::Degraded => &mut self.degraded,
+        self.square_minute(now, reservation, 0, booked);
+        self.uncount(reservation);
+    }
+
+    fn uncount(&mut self, reservation: &Reservation) {
+        let degraded = reservation.grant.lane == Lane::Degraded;
+        let quota = if degraded {
+            &mut self.degraded
+        } else {
+            &mut self.daily
         };
         quota.give_back(reservation.quota_day, reservation.cost);
-        self.square_minute(now, reservation, 0, booked);
         let totals = self.days.on(reservation.day);
         totals.calls = totals.calls.saturating_sub(1);
-        if reservation.grant.lane == super::Lane::Degraded {
-            totals.degraded = totals.degraded.saturating_sub(1);
-        }
+        totals.degraded = totals.degraded.saturating_sub(u64::from(degraded));
+    }
+
+    /// As if a lapsed call had never been, but for the short limits.
+    pub(super) fn undo_lapsed(&mut self, lapsed: &Reservation) {
+        self.unbook(lapsed, lapsed.presumed());
+        self.uncount(lapsed);
+    }
+
+    /// As it was before [`Account::undo_lapsed`].
+    pub(super) fn redo_lapsed(&mut self, lapsed: &Reservation) {
+        let presumed = lapsed.presumed();
+        self.monthly.book(lapsed.month, presumed.total());
+        let degraded = lapsed.grant.lane == Lane::Degraded;
+        let quota = if degraded {
+            &mut self.degraded
+        } else {
+            &mut self.daily
+        };
+        quota.book(lapsed.quota_day, lapsed.cost);
+        let totals = self.days.on(lapsed.day);
+        totals.add_tokens(presumed);
+        totals.estimated_calls = totals.estimated_calls.saturating_add(1);
+        totals.calls = totals.calls.saturating_add(1);
+        totals.degraded = totals.degraded.saturating_add(u64::from(degraded));
     }
 
     /// Tokens a minute were taken before they were used: the difference is given back, or owed.
@@ -303,6 +333,16 @@ impl Account {
     /// The ledger knows everything up to `seq`.
     pub fn flushed(&mut self, seq: u64) {
         self.days.flushed(seq);
+    }
+
+    /// Up to which sequence number the ledger has seen everything.
+    pub const fn flushed_seq(&self) -> u64 {
+        self.days.flushed_seq()
+    }
+
+    /// Tells the ledger everything again, under a sequence number above `seq` and all before.
+    pub fn tell_again(&mut self, seq: u64) {
+        self.days.tell_again(seq);
     }
 
     /// Counts a refusal that was decided without the account.

@@ -1,6 +1,6 @@
 use super::account::today;
-use super::decide::{DEFAULT_MAX_TOKENS, Demand, Dispatch, Ruling, endpoint_limit, need};
-use super::reservation::{Grant, OperationKey, Reservation};
+use super::decide::{DEFAULT_MAX_TOKENS, Demand, Dispatch, Ruling, Way, endpoint_limit, need};
+use super::reservation::{Grant, OperationKey, Recall, Reservation};
 use super::{
     Account, Admission, Call, Cause, DegradedLane, Lane, Limits, MaxTokensMode, Millis,
     ModelPattern, PolicyName, Refusal, Rejection, Tokens, Verdict, Work,
@@ -62,23 +62,41 @@ impl Account {
         asked: Tokens,
     ) -> Verdict {
         let key = OperationKey::of(&call.operation);
-        if let Some(grant) = self.reservations.granted(key) {
-            return admitted(call, grant, Vec::new(), true);
+        let lapsed = match self.reservations.recall(now, key, call.lease) {
+            Recall::Granted(grant) => return admitted(call, grant, Vec::new(), true),
+            Recall::Nothing => return self.admit_new(now, limits, call, key, asked),
+            Recall::Lapsed(lapsed) => lapsed,
+        };
+        self.undo_lapsed(&lapsed.reservation);
+        let verdict = self.admit_new(now, limits, call, key, asked);
+        if !matches!(verdict, Verdict::Admitted(_)) {
+            self.redo_lapsed(&lapsed.reservation);
+            self.reservations.put_back(lapsed);
         }
+        verdict
+    }
+
+    fn admit_new(
+        &mut self,
+        now: Millis,
+        limits: &Limits,
+        call: &Call,
+        key: OperationKey,
+        asked: Tokens,
+    ) -> Verdict {
         let tokens = match acceptable(limits, call.model.as_deref(), asked) {
             Ok(tokens) => tokens,
             Err(rejection) => return self.reject(now, limits, call, rejection),
         };
         let main = Dispatch {
             key,
-            lane: Lane::Main,
-            daily_limit: limits.daily,
+            way: Way::Main,
             tokens,
         };
         match self.decide(now, limits, demand(call, main)) {
             Ruling::Pass(max) => self.pass(now, limits, call, main, max, Vec::new()),
             Ruling::Never(rejection) => self.reject(now, limits, call, rejection),
-            Ruling::Refuse(refusal) if limits.shadow => {
+            Ruling::Refuse(refusal) if limits.shadow && !self.reservations.are_full() => {
                 self.pass(now, limits, call, main, tokens.max_tokens, names(&refusal))
             }
             Ruling::Refuse(refusal) => self
@@ -112,19 +130,13 @@ impl Account {
         main: Dispatch,
     ) -> Option<Verdict> {
         let lane = call.degrade.as_ref()?;
-        if !refusal
-            .violations
-            .iter()
-            .all(|v| v.policy.is_quota() && v.cause != Cause::Held)
-        {
-            return None;
-        }
-        if !is_allowed(lane) {
+        if !only_quotas(refusal) || !is_allowed(lane) {
             return None;
         }
         let degraded = Dispatch {
-            lane: Lane::Degraded,
-            daily_limit: lane.daily_limit,
+            way: Way::Degraded {
+                daily_limit: lane.daily_limit,
+            },
             ..main
         };
         match self.decide(now, limits, demand(call, degraded)) {
@@ -149,14 +161,15 @@ impl Account {
             max_tokens,
             ..dispatch.tokens
         });
-        let quota = match dispatch.lane {
+        let lane = dispatch.way.lane();
+        let quota = match lane {
             Lane::Main => &mut self.daily,
             Lane::Degraded => &mut self.degraded,
         };
         quota.charge(now, demand.cost);
         let quota_day = quota.began();
         let grant = Grant {
-            lane: dispatch.lane,
+            lane,
             max_tokens,
             reserved_tokens: limits_tokens(limits).then_some(tokens),
         };
@@ -216,7 +229,6 @@ impl Account {
     }
 
     fn count_refusal(&mut self, now: Millis, limits: &Limits, call: &Call, verdict: &Verdict) {
-        let key = OperationKey::of(&call.operation);
         let (reason, quota) = match verdict {
             Verdict::Admitted(_) => return,
             Verdict::Refused(refusal) => match refusal.decisive() {
@@ -225,6 +237,7 @@ impl Account {
             },
             Verdict::Rejected(rejection) => (reason(rejection), false),
         };
+        let key = OperationKey::of(&call.operation);
         self.days.refuse(key, today(now, limits), &reason, quota);
     }
 }
@@ -308,6 +321,12 @@ fn capped(cap: u64, mode: MaxTokensMode, asked: Tokens) -> Result<Option<u64>, R
 
 const fn limits_tokens(limits: &Limits) -> bool {
     limits.monthly_tokens.is_some() || limits.tokens_per_minute.is_some()
+}
+
+/// Whether nothing but used-up quotas refuses; all else passes by itself soon.
+fn only_quotas(refusal: &Refusal) -> bool {
+    let mut violations = refusal.violations.iter();
+    violations.all(|v| v.policy.is_quota() && v.cause != Cause::Held)
 }
 
 fn is_allowed(lane: &DegradedLane) -> bool {

@@ -21,7 +21,9 @@ const SLOT: (Span, Span) = (Span::seconds(1), Span::seconds(3));
 /// What a call asks of the limits.
 #[derive(Clone, Copy)]
 pub struct Demand<'a> {
+    /// How much it takes of limits that count calls.
     pub cost: u64,
+    /// Where it goes, if that may have a limit of its own.
     pub endpoint: Option<&'a str>,
     /// What its dispatch asks; `None` for a mere arrival.
     pub dispatch: Option<Dispatch>,
@@ -30,17 +32,43 @@ pub struct Demand<'a> {
 /// What a dispatched call asks of the limits besides.
 #[derive(Clone, Copy)]
 pub struct Dispatch {
+    /// Which call it is.
     pub key: OperationKey,
-    pub lane: Lane,
-    pub daily_limit: Option<u64>,
+    /// Which way it would go.
+    pub way: Way,
+    /// Tokens, as far as the plan lets a request have them.
     pub tokens: Tokens,
+}
+
+/// Which way a call would go, and by which quotas.
+#[derive(Clone, Copy)]
+pub enum Way {
+    /// By those of the plan.
+    Main,
+    /// By the ceiling of the cheaper model alone.
+    Degraded {
+        /// Calls a day; `None` is unlimited.
+        daily_limit: Option<u64>,
+    },
+}
+
+impl Way {
+    /// Its name outside.
+    pub const fn lane(self) -> Lane {
+        match self {
+            Self::Main => Lane::Main,
+            Self::Degraded { .. } => Lane::Degraded,
+        }
+    }
 }
 
 /// What becomes of it.
 pub enum Ruling {
     /// It passes, with this many tokens a choice.
     Pass(Option<u64>),
+    /// Not now.
     Refuse(Refusal),
+    /// Never.
     Never(Rejection),
 }
 
@@ -112,16 +140,16 @@ impl Account {
         objections: &mut Vec<Objection>,
     ) -> Tokens {
         let mut tokens = dispatch.tokens;
-        match dispatch.lane {
-            Lane::Main => {
+        match dispatch.way {
+            Way::Main => {
                 objections.extend(self.judge_daily(now, cost).err());
                 match self.fit_month(now, limits, tokens) {
                     Ok(fitting) => tokens = fitting,
                     Err(objection) => objections.push(objection),
                 }
             }
-            Lane::Degraded => {
-                objections.extend(self.judge_degraded(now, dispatch.daily_limit, cost).err());
+            Way::Degraded { daily_limit } => {
+                objections.extend(self.judge_degraded(now, daily_limit, cost).err());
             }
         }
         match self.fit_minute(now, limits, tokens) {

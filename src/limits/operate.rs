@@ -91,6 +91,12 @@ impl Account {
         true
     }
 
+    /// Notes that calls of this account passed without waiting for its word.
+    pub fn note_failed_open(&mut self, now: Millis, limits: &Limits, calls: u64) {
+        let totals = self.days.on(today(now, limits));
+        totals.failed_open = totals.failed_open.saturating_add(calls);
+    }
+
     /// Books calls that passed while the account was out of reach, once an operation. Quotas count
     /// them; short limits have forgotten them. `false`: they were booked before.
     pub fn book_open(
@@ -104,10 +110,12 @@ impl Account {
     ) -> bool {
         self.touch(now, limits);
         let key = OperationKey::of(operation);
-        if self.reservations.granted(key).is_some() {
+        if self.reservations.knows(key) {
             return false;
         }
         self.reservations.remember_booked(now, key);
+        // The account may have refused the call when it was too late to say so.
+        self.days.passes_after_all(key);
         let used = Metered { prompt, completion };
         self.daily.charge(now, calls);
         self.monthly.charge(now, used.total());

@@ -64,23 +64,30 @@ impl OperationKey {
 /// What a call was let through with.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Grant {
+    /// Which way it goes.
     pub lane: Lane,
+    /// The bound to send upstream, per choice.
     pub max_tokens: Option<u64>,
+    /// Tokens reserved in all, where tokens are limited.
     pub reserved_tokens: Option<u64>,
 }
 
 /// Prompt and completion tokens.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Metered {
+    /// Prompt tokens.
     pub prompt: u64,
+    /// Completion tokens.
     pub completion: u64,
 }
 
 impl Metered {
+    /// Both together.
     pub const fn total(self) -> u64 {
         self.prompt.saturating_add(self.completion)
     }
 
+    /// The larger of each.
     pub fn max(self, other: Self) -> Self {
         Self {
             prompt: self.prompt.max(other.prompt),
@@ -92,8 +99,11 @@ impl Metered {
 /// A call under way, and what it holds.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Reservation {
+    /// Which call it is.
     pub key: OperationKey,
+    /// What it was let through with.
     pub grant: Grant,
+    /// When it ends if nobody renews it.
     pub expires_at: Millis,
     /// The lease last given: how far ahead of the clock `expires_at` may be.
     pub lease: Span,
@@ -119,6 +129,12 @@ impl Reservation {
     /// Tokens it keeps others from.
     pub fn held(&self) -> u64 {
         self.tokens.max(self.metered.map_or(0, Metered::total))
+    }
+
+    /// Lengthens the lease so that it lasts at least `lease` from `now`.
+    pub fn renew(&mut self, now: Millis, lease: Span) {
+        self.expires_at = self.expires_at.max(now.plus(lease));
+        self.lease = self.expires_at.since(now);
     }
 
     fn forgive(&mut self, policy: &PolicyName) {
@@ -158,6 +174,24 @@ enum End {
     Lapsed(Box<Reservation>),
 }
 
+/// What is known of a call that asks to pass.
+pub enum Recall {
+    /// Nothing, or only that it was released: it asks for the first time, or anew.
+    Nothing,
+    /// It was let through, and still is or was settled.
+    Granted(Grant),
+    /// Its lease ended before anybody settled it. What it held has gone to others since, so it is decided
+    /// anew.
+    Lapsed(LapsedCall),
+}
+
+/// A call whose lease ended, taken out of the memory.
+pub struct LapsedCall {
+    at: Millis,
+    /// What it held.
+    pub reservation: Box<Reservation>,
+}
+
 /// All calls under way, and the last ones that were.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Reservations {
@@ -172,13 +206,48 @@ impl Reservations {
         self.open.push(reservation);
     }
 
-    /// What a call was let through with under this key; a released one has to ask again.
-    pub fn granted(&self, key: OperationKey) -> Option<Grant> {
-        let open = self.open.iter().find(|r| r.key == key).map(|r| r.grant);
-        open.or_else(|| {
-            let closed = self.closed.iter().find(|c| c.key == key);
-            closed.filter(|c| c.end != End::Released).map(|c| c.grant)
-        })
+    /// What is known of the key of a call that asks to pass.
+    pub fn recall(&mut self, now: Millis, key: OperationKey, lease: Span) -> Recall {
+        if let Some(open) = self.find_open(key) {
+            open.renew(now, lease);
+            return Recall::Granted(open.grant);
+        }
+        let Some(index) = self.closed.iter().position(|c| c.key == key) else {
+            return Recall::Nothing;
+        };
+        match self.closed.get(index).map(|c| (&c.end, c.grant)) {
+            Some((End::Settled, grant)) => Recall::Granted(grant),
+            Some((End::Lapsed(_), _)) => self.take_lapsed(index),
+            Some((End::Released, _)) | None => Recall::Nothing,
+        }
+    }
+
+    fn take_lapsed(&mut self, index: usize) -> Recall {
+        let closed = self.closed.remove(index);
+        match closed.map(|c| (c.at, c.end)) {
+            Some((at, End::Lapsed(reservation))) => Recall::Lapsed(LapsedCall { at, reservation }),
+            _ => Recall::Nothing,
+        }
+    }
+
+    /// Puts a lapsed call back that was recalled in vain.
+    pub fn put_back(&mut self, lapsed: LapsedCall) {
+        let LapsedCall { at, reservation } = lapsed;
+        let (key, grant) = (reservation.key, reservation.grant);
+        let end = End::Lapsed(reservation);
+        self.closed.push_front(Closed {
+            key,
+            at,
+            grant,
+            end,
+        });
+    }
+
+    /// Whether an id was booked or let through before, and not released.
+    pub fn knows(&self, key: OperationKey) -> bool {
+        let closed = self.closed.iter().filter(|c| c.end != End::Released);
+        let mut keys = self.open.iter().map(|r| r.key).chain(closed.map(|c| c.key));
+        keys.any(|known| known == key)
     }
 
     /// The call under way with this key.
@@ -291,6 +360,11 @@ impl Reservations {
     /// How many calls are under way.
     pub fn count(&self) -> u64 {
         self.open.len() as u64
+    }
+
+    /// Whether no other call can be under way, not even on a shadow plan.
+    pub fn are_full(&self) -> bool {
+        self.open.len() >= MOST_OPEN
     }
 
     /// Tokens held by calls of the month that began at `month`.

@@ -216,4 +216,19 @@ impl DayBook {
     pub const fn seq(&self) -> u64 {
         self.seq
     }
+
+    /// Up to which sequence number the ledger has seen everything.
+    pub const fn flushed_seq(&self) -> u64 {
+        self.flushed
+    }
+
+    /// The ledger has forgotten what it was told, or knows better up to `seq`: everything that is kept
+    /// here is told again, under a number above both.
+    pub fn tell_again(&mut self, seq: u64) {
+        self.seq = self.seq.max(seq);
+        self.change();
+        for day in self.days.values_mut() {
+            day.seq = self.seq;
+        }
+    }
 }

@@ -14,6 +14,8 @@ mod webhook;
 
 use worker::Env;
 
+pub use webhook::{Told, post};
+
 pub use message::{Channel, NoticeMessage};
 pub use notice::Notice;
 

@@ -63,6 +63,12 @@ impl Notice {
         Self::new(&id, user, "webhook.disabled", now, json!({"webhook_url": url}))
     }
 
+    /// Something the operator is told; `state` is what has become of it.
+    pub fn alert(alert_id: &str, state: &str, at: Millis, data: Value) -> Self {
+        let id = format!("{alert_id}:{state}");
+        Self::new(&id, "operator", &format!("alert.{state}"), at, data)
+    }
+
     fn new(news: &str, user: &str, kind: &str, at: Millis, data: Value) -> Self {
         Self {
             id: id(news),

@@ -14,7 +14,7 @@ use serde_json::json;
 pub use prefer::prefers_async;
 
 use crate::account::wire::Ask;
-use crate::gateway::{LlmRequest, Session};
+use crate::gateway::{LlmRequest, Session, headers_to_upstream};
 use crate::http::limit_headers::{Refused, rfc3339};
 use crate::http::router::Handled;
 use crate::http::{ApiError, Reply, ids};
@@ -94,6 +94,7 @@ impl Later<'_> {
         let id = ids::fresh("job").map_err(|_| ApiError::Misconfigured("no random numbers"))?;
         let body = String::from_utf8(body).map_err(|_| ApiError::invalid("The body is not UTF-8."))?;
         let asker = session.asker();
+        let received: Vec<_> = session.call.request.headers().entries().collect();
         Ok(NewJob {
             job_id: id,
             user_id: session.caller.user_id.clone(),
@@ -101,6 +102,7 @@ impl Later<'_> {
             plan_claim: asker.plan_claim,
             path: self.request.dialect().path().to_owned(),
             endpoint: self.endpoint.to_owned(),
+            headers: headers_to_upstream(&received),
             body,
             created_at: session.call.now,
             not_before: session.call.now,

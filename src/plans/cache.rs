@@ -1,5 +1,5 @@
-//! The plans as this isolate last read them. An edited plan is in force within [`STALE`] plus one
-//! read; while D1 is out, the last known plans stay in force.
+//! The plans as this isolate last read them. An edited plan is in force within seconds; while D1 is out,
+//! the last known plans stay in force, and an isolate that knows none takes the copy in KV.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -9,21 +9,18 @@ use worker::Env;
 
 use super::Plan;
 use crate::ledger::{self, LedgerError};
-use crate::limits::{Millis, Span};
+use crate::limits::Millis;
+use crate::remembered::Remembered;
+use crate::snapshot;
 
-/// How long a read is believed.
-const STALE: Span = Span::seconds(5);
-/// How soon a failed read is tried again.
-const RETRY: Span = Span::seconds(1);
+/// The name of the copy in KV.
+const COPY: &str = "plans";
 
-#[derive(Default)]
-struct Cache {
-    plans: Option<Rc<HashMap<String, Rc<Plan>>>>,
-    read_after: Millis,
-}
+/// Plans by id.
+type Plans = HashMap<String, Rc<Plan>>;
 
 thread_local! {
-    static CACHE: RefCell<Cache> = RefCell::new(Cache::default());
+    static CACHE: RefCell<Remembered<Plans>> = const { RefCell::new(Remembered::new()) };
 }
 
 /// The plan of this id; `None` if there is none. One that isn't remembered may be new, so it is looked
@@ -32,47 +29,41 @@ pub async fn plan(env: &Env, id: &str, now: Millis) -> Result<Option<Rc<Plan>>, 
     if let Some(plan) = all(env, now).await?.get(id) {
         return Ok(Some(plan.clone()));
     }
-    forget();
-    Ok(all(env, now).await?.get(id).cloned())
+    Ok(read(env, now).await?.get(id).cloned())
 }
 
 /// All plans by id.
-pub async fn all(env: &Env, now: Millis) -> Result<Rc<HashMap<String, Rc<Plan>>>, LedgerError> {
-    if let Some(plans) = fresh(now) {
+pub async fn all(env: &Env, now: Millis) -> Result<Rc<Plans>, LedgerError> {
+    if let Some(plans) = CACHE.with_borrow_mut(|cache| cache.fresh(now)) {
         return Ok(plans);
     }
-    match ledger::plans::all(env).await {
-        Ok(rows) => Ok(keep(rows, now)),
-        Err(e) => last_known(now).ok_or(e),
+    match read(env, now).await {
+        Ok(plans) => Ok(plans),
+        Err(e) => last_known(env, now).await.ok_or(e),
     }
 }
 
 /// Makes this isolate read the plans again at the next call.
 pub fn forget() {
-    CACHE.with_borrow_mut(|cache| cache.read_after = Millis(0));
+    CACHE.with_borrow_mut(Remembered::forget);
 }
 
-fn fresh(now: Millis) -> Option<Rc<HashMap<String, Rc<Plan>>>> {
-    CACHE.with_borrow(|cache| {
-        let plans = cache.plans.as_ref()?;
-        let ahead = cache.read_after.since(now);
-        (ahead > Span::ZERO && ahead <= STALE).then(|| plans.clone())
-    })
+async fn read(env: &Env, now: Millis) -> Result<Rc<Plans>, LedgerError> {
+    let rows = ledger::plans::all(env).await?;
+    let mut plans: Vec<_> = rows.into_iter().map(|row| row.plan).collect();
+    plans.sort_by(|a, b| a.plan_id.cmp(&b.plan_id));
+    snapshot::keep(env, COPY, &plans);
+    Ok(CACHE.with_borrow_mut(|cache| cache.keep(by_id(plans), now)))
 }
 
-fn keep(rows: Vec<ledger::plans::StoredPlan>, now: Millis) -> Rc<HashMap<String, Rc<Plan>>> {
-    let by_id = rows.into_iter().map(|row| (row.plan.plan_id.clone(), Rc::new(row.plan)));
-    let plans = Rc::new(by_id.collect::<HashMap<_, _>>());
-    CACHE.with_borrow_mut(|cache| {
-        cache.plans = Some(plans.clone());
-        cache.read_after = now.plus(STALE);
-    });
-    plans
+async fn last_known(env: &Env, now: Millis) -> Option<Rc<Plans>> {
+    if let Some(plans) = CACHE.with_borrow_mut(|cache| cache.last_known(now)) {
+        return Some(plans);
+    }
+    let copy = snapshot::read::<Vec<Plan>>(env, COPY).await?;
+    Some(CACHE.with_borrow_mut(|cache| cache.stand_in(by_id(copy), now)))
 }
 
-fn last_known(now: Millis) -> Option<Rc<HashMap<String, Rc<Plan>>>> {
-    CACHE.with_borrow_mut(|cache| {
-        cache.read_after = now.plus(RETRY);
-        cache.plans.clone()
-    })
+fn by_id(plans: Vec<Plan>) -> Plans {
+    plans.into_iter().map(|plan| (plan.plan_id.clone(), Rc::new(plan))).collect()
 }

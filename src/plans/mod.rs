@@ -7,7 +7,7 @@ mod standing;
 
 pub use ladder::next_above;
 pub use plan::{
-    EndpointSpec, InvalidPlan, MAX_COUNT, OnOutage, OverQuota, Plan, ResetSpec, Strategy,
-    WindowSetting, WindowSpec, check_name,
+    InvalidPlan, MAX_COUNT, OnOutage, OverQuota, Plan, Strategy,
+    check_name,
 };
 pub use standing::{Standing, UserStatus};

@@ -26,7 +26,8 @@ export const secrets = {
 /**
  * Starts the gateway.
  * `vars` and `secrets` override wrangler.toml (null takes one away); `upstream` (from `startUpstream`) becomes the
- * default provider; `persist` is a directory to keep the stores in (default: a fresh one that `stop` removes);
+ * default provider; `ai` (another one) answers in place of Workers AI;
+ * `persist` is a directory to keep the stores in (default: a fresh one that `stop` removes);
  * `faults` are rules in force from the start; `assets: true` puts the console's router in front, as in production;
  * `direct: true` adds `directUrl`, a port past Miniflare's own entry, for measuring; `worker` is JavaScript to run in
  * place of the build, for tests of this harness itself.
@@ -79,7 +80,8 @@ class Gateway {
       secrets: { ...this.#options.secrets, ...changed },
     };
     if (faults) this.#rules = faults;
-    await this.mf.dispose();
+    // After `kill9` there is nothing left to dispose of.
+    await this.mf.dispose().catch(() => {});
     await this.start();
   }
 
@@ -211,10 +213,10 @@ class Gateway {
 }
 
 /** wrangler.toml in Miniflare's words, with the settings of the test. */
-function workerConfig({ vars, secrets: changed, upstream, assets, direct, worker }) {
+function workerConfig({ vars, secrets: changed, upstream, ai, assets, direct, worker }) {
   const file = parse(readFileSync(inRoot("wrangler.toml"), "utf8"));
   const provider = upstream && { UPSTREAM_BASE_URL: `${upstream.url}/v1`, UPSTREAM_API_KEY: "upstream-secret" };
-  const bindings = { ...file.vars, ENVIRONMENT: "test", ...secrets, ...provider, ...vars, ...changed };
+  const bindings = { ...file.vars, ENVIRONMENT: "test", ...secrets, ...provider, ...(ai && { HARNESS_AI_URL: ai.url }), ...vars, ...changed };
   for (const [name, value] of Object.entries(bindings)) if (value == null) delete bindings[name];
   return {
     name: file.name,
@@ -247,7 +249,7 @@ function consoleAssets({ directory, binding, run_worker_first }) {
 }
 
 function modules(worker) {
-  const harness = ["entry.mjs", "faults.mjs"].map((name) => ({ type: "ESModule", path: inRoot("tests/harness/worker", name) }));
+  const harness = ["entry.mjs", "faults.mjs", "ai.mjs"].map((name) => ({ type: "ESModule", path: inRoot("tests/harness/worker", name) }));
   const main = { type: "ESModule", path: inRoot("build/index.js") };
   if (worker) return [...harness, { ...main, contents: worker }];
   const wasm = inRoot("build/index_bg.wasm");

@@ -6,25 +6,30 @@ use std::time::Duration;
 use futures::channel::oneshot;
 use futures::future::{Either, select};
 use futures::pin_mut;
+use js_sys::{Array, Function, Reflect};
 use web_sys::{ReadableStream, RequestCache, TransformStream};
-use worker::wasm_bindgen::JsValue;
+use worker::wasm_bindgen::{JsCast, JsValue};
 use worker::wasm_bindgen_futures::JsFuture;
 use worker::{AbortController, Fetch, Headers, Request, Response, ResponseBody};
 
 use super::headers;
 use super::table::Route;
+use crate::account::wire::Snapshot;
 use crate::budget::within;
 use crate::gateway::conduct::AccountLink;
 use crate::gateway::hangup::HangUp;
 use crate::gateway::session::{Pass, Session};
-use crate::account::wire::Snapshot;
 use crate::http::path::Path;
 use crate::http::router::Handled;
 use crate::http::{ApiError, Reply};
 use crate::limits::{Outcome, PolicyName, Span};
 
 /// The call counts; what the service did with it is not measured.
-const COUNTS: Outcome = Outcome::Used { prompt: 0, completion: 0, estimated: false };
+const COUNTS: Outcome = Outcome::Used {
+    prompt: 0,
+    completion: 0,
+    estimated: false,
+};
 /// How often a call under way says that it still is.
 const RENEW: Duration = Duration::from_secs(60);
 
@@ -35,7 +40,9 @@ pub async fn run(session: &mut Session, route: &Rc<Route>, path: &Path, pass: &P
         Ok(request) => request,
         Err(_) => {
             account.settle(Outcome::Released).await;
-            return Err(ApiError::Misconfigured("a call can't be sent to its protected route"));
+            return Err(ApiError::Misconfigured(
+                "a call can't be sent to its protected route",
+            ));
         }
     };
     let (tell, told) = oneshot::channel();
@@ -89,17 +96,29 @@ impl Task {
         };
         let failure = match sent {
             Ok(Ok(response)) if (200..=599).contains(&response.status_code()) => {
-                let answer = Answer { response, head_only: self.head_only };
-                return answer.pass_down(self.account, self.until_last_byte, abort, left, tell).await;
+                let answer = Answer {
+                    response,
+                    head_only: self.head_only,
+                };
+                return answer
+                    .pass_down(self.account, self.until_last_byte, abort, left, tell)
+                    .await;
             }
-            Ok(Ok(_)) => failed(502, "The service's answer has no valid status.", "upstream_invalid_answer"),
+            Ok(Ok(_)) => failed(
+                502,
+                "The service's answer has no valid status.",
+                "upstream_invalid_answer",
+            ),
             Ok(Err(_)) => failed(502, "The service is out of reach.", "upstream_unreachable"),
             Err(_) => failed(504, "The service took too long.", "upstream_timeout"),
         };
         abort.abort();
         let standing = self.account.settle(Outcome::Released).await;
         // The caller may be gone; there is nobody left to tell.
-        let _ = tell.send(Head { outcome: Err(failure), standing });
+        let _ = tell.send(Head {
+            outcome: Err(failure),
+            standing,
+        });
     }
 }
 
@@ -121,12 +140,19 @@ impl Answer {
         let status = self.response.status_code();
         if status == 429 || status >= 500 {
             let standing = account.settle(Outcome::Released).await;
-            let _ = tell.send(Head { outcome: Ok(self.reply(None)), standing });
+            let _ = tell.send(Head {
+                outcome: Ok(self.reply(None)),
+                standing,
+            });
             return;
         }
-        let pipe = self.body().filter(|_| until_last_byte).and_then(|body| Pipe::from(&body));
+        let body = self.body().filter(|_| until_last_byte);
+        let pipe = body.and_then(|body| Pipe::from(&body, self.length()));
         let reply = self.reply(pipe.as_ref());
-        let told = tell.send(Head { outcome: Ok(reply), standing: None });
+        let told = tell.send(Head {
+            outcome: Ok(reply),
+            standing: None,
+        });
         match pipe {
             Some(pipe) if told.is_ok() => pipe.drained(&account, abort, left).await,
             Some(_) => abort.abort(),
@@ -150,6 +176,15 @@ impl Answer {
         reply
     }
 
+    /// The body's length, if the service told it and the runtime does not unpack the body on the way.
+    fn length(&self) -> Option<f64> {
+        let header = |name| self.response.headers().get(name).ok().flatten();
+        match header("content-encoding") {
+            Some(_) => None,
+            None => header("content-length")?.parse().ok(),
+        }
+    }
+
     /// The service's body, where this status and method have one.
     fn body(&self) -> Option<ReadableStream> {
         let never = self.head_only || matches!(self.response.status_code(), 204 | 205 | 304);
@@ -168,10 +203,17 @@ struct Pipe {
 }
 
 impl Pipe {
-    fn from(body: &ReadableStream) -> Option<Self> {
-        let through = TransformStream::new().ok()?;
+    /// A length that was told is kept: it is what shows the caller that a body broke off.
+    fn from(body: &ReadableStream, length: Option<f64>) -> Option<Self> {
+        let through = match length {
+            Some(length) => of_length(length)?,
+            None => TransformStream::new().ok()?,
+        };
         let over = JsFuture::from(body.pipe_to(&through.writable()));
-        Some(Self { out: through.readable(), over })
+        Some(Self {
+            out: through.readable(),
+            over,
+        })
     }
 
     /// Waits for the last byte, a break or the caller's leaving, and keeps the reservation alive.
@@ -190,6 +232,14 @@ impl Pipe {
             }
         }
     }
+}
+
+/// The platform's own stream with a known length.
+fn of_length(length: f64) -> Option<TransformStream> {
+    let class = Reflect::get(&js_sys::global(), &"FixedLengthStream".into()).ok()?;
+    let class = class.dyn_into::<Function>().ok()?;
+    let stream = Reflect::construct(&class, &Array::of1(&length.into())).ok()?;
+    Some(stream.unchecked_into())
 }
 
 fn request(session: &Session, route: &Route, path: &Path) -> Result<Request, JsValue> {
@@ -217,7 +267,10 @@ fn request(session: &Session, route: &Route, path: &Path) -> Result<Request, JsV
 
 /// The plan the call was admitted under, as far as it is known.
 fn plan(session: &Session) -> Option<&str> {
-    let standing = session.standing.as_ref().map(|standing| standing.plan_id.as_str());
+    let standing = session
+        .standing
+        .as_ref()
+        .map(|standing| standing.plan_id.as_str());
     standing.or(session.caller.plan_hint.as_deref())
 }
 

@@ -19,8 +19,14 @@ const HOP_BY_HOP: [&str; 10] = [
 ];
 
 /// What a caller may show us, and what a trusted front says of them.
-const CREDENTIALS: [&str; 6] =
-    ["authorization", "x-api-key", "api-key", "x-gateway-secret", "x-user-id", "x-user-plan"];
+const CREDENTIALS: [&str; 6] = [
+    "authorization",
+    "x-api-key",
+    "api-key",
+    "x-gateway-secret",
+    "x-user-id",
+    "x-user-plan",
+];
 
 /// Made anew for the service by whoever sends the request.
 const REMADE: [&str; 3] = ["host", "content-length", "expect"];
@@ -28,10 +34,20 @@ const REMADE: [&str; 3] = ["host", "content-length", "expect"];
 /// Said by the gateway alone: another's word on limits would contradict ours, another's word on CORS
 /// would open our callers' answers to pages the operator did not name, and `alt-svc` would lead them
 /// past the gateway.
-const OURS: [&str; 6] =
-    ["alt-svc", "cache-control", "content-length", "ratelimit", "ratelimit-policy", "x-should-retry"];
-const OUR_FAMILIES: [&str; 4] =
-    ["access-control-", "anthropic-ratelimit-", "x-ratelimit-", "x-sluice-"];
+const OURS: [&str; 6] = [
+    "alt-svc",
+    "cache-control",
+    "content-length",
+    "ratelimit",
+    "ratelimit-policy",
+    "x-should-retry",
+];
+const OUR_FAMILIES: [&str; 4] = [
+    "access-control-",
+    "anthropic-ratelimit-",
+    "x-ratelimit-",
+    "x-sluice-",
+];
 
 /// The caller's headers as the service gets them, with who they are.
 pub fn to_service(
@@ -59,17 +75,23 @@ fn end_to_end(
     headers: &[(String, String)],
     passes: impl Fn(&str) -> bool,
 ) -> Vec<(String, String)> {
-    let lower = headers.iter().map(|(name, value)| (name.to_ascii_lowercase(), value));
+    let lower = headers
+        .iter()
+        .map(|(name, value)| (name.to_ascii_lowercase(), value));
     let lower: Vec<_> = lower.collect();
-    let connection: Vec<_> = lower.iter().filter(|(name, _)| name == "connection").collect();
+    let connection: Vec<_> = lower
+        .iter()
+        .filter(|(name, _)| name == "connection")
+        .collect();
     let named = |name: &str| {
         let mut options = connection.iter().flat_map(|(_, value)| value.split(','));
         options.any(|option| option.trim().eq_ignore_ascii_case(name))
     };
-    let kept = lower.iter().filter(|(name, _)| {
-        !HOP_BY_HOP.contains(&name.as_str()) && !named(name) && passes(name)
-    });
-    kept.map(|(name, value)| (name.clone(), (*value).clone())).collect()
+    let kept = lower
+        .iter()
+        .filter(|(name, _)| !HOP_BY_HOP.contains(&name.as_str()) && !named(name) && passes(name));
+    kept.map(|(name, value)| (name.clone(), (*value).clone()))
+        .collect()
 }
 
 #[cfg(test)]
@@ -77,7 +99,9 @@ mod tests {
     use super::*;
 
     fn pairs(list: &[(&str, &str)]) -> Vec<(String, String)> {
-        list.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect()
+        list.iter()
+            .map(|(n, v)| ((*n).to_owned(), (*v).to_owned()))
+            .collect()
     }
 
     fn names(list: &[(String, String)]) -> Vec<&str> {
@@ -101,7 +125,13 @@ mod tests {
             ("X-Custom", "1"),
         ]);
         let up = to_service(&sent, "u1", Some("pro"));
-        let expected = ["content-type", "cookie", "x-custom", "x-sluice-user", "x-sluice-plan"];
+        let expected = [
+            "content-type",
+            "cookie",
+            "x-custom",
+            "x-sluice-user",
+            "x-sluice-plan",
+        ];
         assert_eq!(names(&up), expected);
         assert_eq!(up[3].1, "u1");
         assert_eq!(names(&to_service(&[], "u1", None)), ["x-sluice-user"]);
@@ -118,7 +148,10 @@ mod tests {
             ("Upgrade", "h2c"),
             ("x-stays", "1"),
         ]);
-        assert_eq!(names(&to_service(&sent, "u", None)), ["x-stays", "x-sluice-user"]);
+        assert_eq!(
+            names(&to_service(&sent, "u", None)),
+            ["x-stays", "x-sluice-user"]
+        );
         assert_eq!(names(&to_caller(&sent)), ["x-stays"]);
     }
 
@@ -138,6 +171,15 @@ mod tests {
             ("etag", "\"1\""),
         ]);
         let down = to_caller(&sent);
-        assert_eq!(names(&down), ["location", "retry-after", "set-cookie", "set-cookie", "etag"]);
+        assert_eq!(
+            names(&down),
+            [
+                "location",
+                "retry-after",
+                "set-cookie",
+                "set-cookie",
+                "etag"
+            ]
+        );
     }
 }

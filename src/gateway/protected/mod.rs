@@ -15,7 +15,7 @@ mod table;
 
 use std::rc::Rc;
 
-pub use table::{InvalidRoute, check, forget};
+pub use table::{check, forget};
 
 use super::session::Session;
 use crate::http::router::{Call, Handled};
@@ -43,7 +43,9 @@ pub async fn find(call: &Call) -> Result<Place, ApiError> {
         return Ok(Place::Nowhere);
     }
     let table = table::read(&call.env, call.now).await?;
-    Ok(table.find(&path).map_or(Place::Nowhere, |route| Place::Route(route, path)))
+    Ok(table
+        .find(&path)
+        .map_or(Place::Nowhere, |route| Place::Route(route, path)))
 }
 
 /// Answers a call on a protected route.
@@ -67,10 +69,16 @@ fn acceptable(session: &Session, route: &Route) -> Result<(), ApiError> {
     if !route.takes(&method) {
         return Err(ApiError::MethodNotAllowed(method));
     }
-    let upgrade = request.headers().get("upgrade").ok().flatten().unwrap_or_default();
+    let upgrade = request
+        .headers()
+        .get("upgrade")
+        .ok()
+        .flatten()
+        .unwrap_or_default();
     if upgrade.to_ascii_lowercase().contains("websocket") {
         return Err(ApiError::Invalid {
-            message: "WebSockets are not forwarded: their messages could not be counted.".to_owned(),
+            message: "WebSockets are not forwarded: their messages could not be counted."
+                .to_owned(),
             param: None,
             code: "upgrade_not_supported",
         });
@@ -81,7 +89,11 @@ fn acceptable(session: &Session, route: &Route) -> Result<(), ApiError> {
 async fn admitted(session: &mut Session, route: &Rc<Route>, path: &path::Path) -> Handled {
     let call = limits::Call {
         operation: session.operation()?,
-        work: Work::Dispatch(Tokens { prompt: 0, max_tokens: Some(0), choices: 0 }),
+        work: Work::Dispatch(Tokens {
+            prompt: 0,
+            max_tokens: Some(0),
+            choices: 0,
+        }),
         cost: route.cost(),
         endpoint: route.endpoint().map(str::to_owned),
         model: None,

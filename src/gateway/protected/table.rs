@@ -13,11 +13,11 @@ use crate::ledger;
 use crate::ledger::routes::RouteRow;
 use crate::limits::{Millis, Span};
 use crate::plans::{MAX_COUNT, check_name};
+use crate::remembered::Remembered;
+use crate::snapshot;
 
-/// How long an isolate believes the rows it read.
-const STALE: Span = Span::seconds(5);
-/// How soon a failed read is tried again.
-const RETRY: Span = Span::seconds(1);
+/// The name of the copy in KV.
+const COPY: &str = "routes";
 /// Longest time to a first byte an operator may allow.
 const MAX_TIMEOUT: Span = Span::minutes(60);
 /// What can be forwarded. `OPTIONS` is answered here, `CONNECT` and `TRACE` never leave a browser's
@@ -50,35 +50,30 @@ pub struct Table {
 }
 
 thread_local! {
-    static CACHE: RefCell<(Millis, Option<Rc<Table>>)> = const { RefCell::new((Millis(0), None)) };
+    static CACHE: RefCell<Remembered<Table>> = const { RefCell::new(Remembered::new()) };
 }
 
-/// The routes as this isolate last read them: at most [`STALE`] old, or the last known ones while the
-/// ledger is out. "Could not tell" is 503, never "nobody's".
+/// The routes as this isolate last read them: seconds old, or the last known ones, or the copy in KV, while
+/// the ledger is out. "Could not tell" is 503, never "nobody's".
 pub async fn read(env: &Env, now: Millis) -> Result<Rc<Table>, ApiError> {
-    let remembered = CACHE.with_borrow(|(read_after, table)| {
-        let ahead = read_after.since(now);
-        table.clone().filter(|_| ahead > Span::ZERO && ahead <= STALE)
-    });
-    if let Some(table) = remembered {
+    if let Some(table) = CACHE.with_borrow_mut(|cache| cache.fresh(now)) {
         return Ok(table);
     }
-    let read = ledger::routes::all(env).await;
-    CACHE.with_borrow_mut(|(read_after, table)| {
-        match read {
-            Ok(rows) => {
-                *table = Some(Rc::new(Table::new(rows)));
-                *read_after = now.plus(STALE);
-            }
-            Err(_) => *read_after = now.plus(RETRY),
-        }
-        table.clone().ok_or(ApiError::Unavailable("routes"))
-    })
+    if let Ok(rows) = ledger::routes::all(env).await {
+        snapshot::keep(env, COPY, &rows);
+        return Ok(CACHE.with_borrow_mut(|cache| cache.keep(Table::new(rows), now)));
+    }
+    if let Some(table) = CACHE.with_borrow_mut(|cache| cache.last_known(now)) {
+        return Ok(table);
+    }
+    let copy = snapshot::read::<Vec<RouteRow>>(env, COPY).await;
+    let copy = copy.ok_or(ApiError::Unavailable("routes"))?;
+    Ok(CACHE.with_borrow_mut(|cache| cache.stand_in(Table::new(copy), now)))
 }
 
 /// Makes this isolate read the routes again at the next call.
 pub fn forget() {
-    CACHE.with_borrow_mut(|(read_after, _)| *read_after = Millis(0));
+    CACHE.with_borrow_mut(Remembered::forget);
 }
 
 /// Checks every rule of a route; the error names the field.
@@ -98,9 +93,15 @@ impl Table {
     /// bring to a longer prefix is nobody's: a service that takes both for one must not be reached
     /// past that prefix's limits.
     pub fn find(&self, path: &Path) -> Option<Rc<Route>> {
-        let in_any_case = self.routes.iter().find(|r| r.prefix.covers_in_any_case(path))?;
+        let in_any_case = self
+            .routes
+            .iter()
+            .find(|r| r.prefix.covers_in_any_case(path))?;
         let longest = in_any_case.prefix.as_str().len();
-        let exact = self.routes.iter().find(|r| r.prefix.rest_of(path).is_some())?;
+        let exact = self
+            .routes
+            .iter()
+            .find(|r| r.prefix.rest_of(path).is_some())?;
         (exact.prefix.as_str().len() == longest).then(|| exact.clone())
     }
 }
@@ -123,7 +124,10 @@ impl Route {
         let upstream = upstream(&row.upstream_url)?;
         for method in row.methods.iter().flatten() {
             if !METHODS.contains(&method.as_str()) {
-                return Err(invalid("methods", format!("takes only {}", METHODS.join(", "))));
+                return Err(invalid(
+                    "methods",
+                    format!("takes only {}", METHODS.join(", ")),
+                ));
             }
         }
         if let Some(name) = &row.endpoint {
@@ -133,9 +137,16 @@ impl Route {
             return Err(invalid("cost", "must be at least 1 and below 2^53"));
         }
         if !(1..=MAX_TIMEOUT.0).contains(&row.timeout_ms) {
-            return Err(invalid("timeout_ms", format!("must be 1 to {}", MAX_TIMEOUT.0)));
+            return Err(invalid(
+                "timeout_ms",
+                format!("must be 1 to {}", MAX_TIMEOUT.0),
+            ));
         }
-        Ok(Self { row, prefix, upstream })
+        Ok(Self {
+            row,
+            prefix,
+            upstream,
+        })
     }
 
     /// Whether calls of this method are forwarded. Whoever may `GET` may `HEAD`.
@@ -203,7 +214,10 @@ fn upstream(text: &str) -> Result<Url, InvalidRoute> {
 }
 
 fn invalid(field: &'static str, reason: impl ToString) -> InvalidRoute {
-    InvalidRoute { field, reason: reason.to_string() }
+    InvalidRoute {
+        field,
+        reason: reason.to_string(),
+    }
 }
 
 #[cfg(test)]
@@ -227,7 +241,12 @@ mod tests {
     }
 
     fn table(prefixes: &[&str]) -> Table {
-        Table::new(prefixes.iter().map(|p| row(p, "https://service.example")).collect())
+        Table::new(
+            prefixes
+                .iter()
+                .map(|p| row(p, "https://service.example"))
+                .collect(),
+        )
     }
 
     fn found(table: &Table, path: &str) -> Option<String> {
@@ -273,7 +292,12 @@ mod tests {
         let taken = METHODS.map(|method| get.takes(method));
         assert_eq!(taken, [true, true, false, false, false, false]);
         let any = Route::new(row("/r", "https://service.example")).unwrap();
-        assert!(any.takes("PATCH") && !any.takes("TRACE") && !any.takes("PROPFIND") && !any.takes("get"));
+        assert!(
+            any.takes("PATCH")
+                && !any.takes("TRACE")
+                && !any.takes("PROPFIND")
+                && !any.takes("get")
+        );
     }
 
     #[test]
@@ -283,8 +307,14 @@ mod tests {
             route.target(&Path::normalise(path).unwrap(), query)
         };
         let bare = "https://service.example:8443/reports/x?q=1";
-        assert_eq!(target("https://service.example:8443", "/reports/x", "?q=1"), bare);
-        assert_eq!(target("https://service.example:8443/", "/reports/x", "?q=1"), bare);
+        assert_eq!(
+            target("https://service.example:8443", "/reports/x", "?q=1"),
+            bare
+        );
+        assert_eq!(
+            target("https://service.example:8443/", "/reports/x", "?q=1"),
+            bare
+        );
         let own = "https://service.example/internal/v2";
         assert_eq!(target(own, "/reports", ""), own);
         assert_eq!(target(own, "/reports/x/", "?a&b"), format!("{own}/x/?a&b"));
@@ -298,12 +328,31 @@ mod tests {
             check(&row).map_err(|e| e.field)
         };
         assert_eq!(with(&|_| {}), Ok(()));
-        assert_eq!(with(&|r| r.path_prefix = "/v1/x".into()), Err("path_prefix"));
-        for url in ["service.example", "ftp://x", "https://u:p@x", "https://x/?q", "https://x/#f"] {
-            assert_eq!(with(&|r| r.upstream_url = url.into()), Err("upstream_url"), "{url}");
+        assert_eq!(
+            with(&|r| r.path_prefix = "/v1/x".into()),
+            Err("path_prefix")
+        );
+        for url in [
+            "service.example",
+            "ftp://x",
+            "https://u:p@x",
+            "https://x/?q",
+            "https://x/#f",
+        ] {
+            assert_eq!(
+                with(&|r| r.upstream_url = url.into()),
+                Err("upstream_url"),
+                "{url}"
+            );
         }
-        assert_eq!(with(&|r| r.methods = Some(vec!["OPTIONS".into()])), Err("methods"));
-        assert_eq!(with(&|r| r.methods = Some(vec!["get".into()])), Err("methods"));
+        assert_eq!(
+            with(&|r| r.methods = Some(vec!["OPTIONS".into()])),
+            Err("methods")
+        );
+        assert_eq!(
+            with(&|r| r.methods = Some(vec!["get".into()])),
+            Err("methods")
+        );
         assert_eq!(with(&|r| r.endpoint = Some("a b".into())), Err("endpoint"));
         assert_eq!(with(&|r| r.cost = 0), Err("cost"));
         assert_eq!(with(&|r| r.timeout_ms = 0), Err("timeout_ms"));

@@ -101,6 +101,8 @@ fn calls_from_the_future_leave_a_window_one_span_from_now() {
         );
     }
     account = stored_and_read(&mut account, &mut pages);
+    let view = line(&account, NOON, &limits, PolicyName::Window);
+    assert_eq!((view.used, view.resets_at), (200, NOON.plus(hour)));
     let violation = refused(&mut account, NOON, &limits, &arrival("x"));
     assert_eq!(violation.wait, hour);
     account = stored_and_read(&mut account, &mut pages);
@@ -152,5 +154,36 @@ proptest! {
         account.admit(now, &short, &arrival("touch"));
         let later = now.plus(Span::hours(1));
         passes(&mut account, later, &short, &dispatch("last"));
+    }
+
+    /// However often a clock is set back, in true time nobody gets more than without it.
+    #[test]
+    fn a_clock_set_back_lets_nobody_through_early(
+        steps in prop::collection::vec((0_u64..400_000, prop_oneof![3 => Just(0_u64), 1 => 0_u64..7_200_000]), 1..150),
+    ) {
+        let (capacity, hour) = (3, Span::hours(1));
+        let rate = Limits { rate: bucket_of(capacity, 1), ..unlimited() };
+        let window = Limits { window: window_of(5, hour), ..unlimited() };
+        let mut accounts = [Account::new(), Account::new()];
+        let mut passed = [Vec::new(), Vec::new()];
+        let (mut truth, mut behind) = (NOON, Span::ZERO);
+        for (wait, set_back) in steps {
+            truth = truth.plus(Span(wait));
+            behind = Span(behind.0 + set_back);
+            for (index, limits) in [&rate, &window].into_iter().enumerate() {
+                let verdict = accounts[index].admit(truth.minus(behind), limits, &arrival("x"));
+                if matches!(verdict, Verdict::Admitted(_)) {
+                    passed[index].push(truth);
+                }
+            }
+        }
+        for (index, from) in passed[0].iter().enumerate() {
+            for (count, to) in passed[0][index..].iter().enumerate() {
+                prop_assert!((count as u64 + 1) * 60_000 <= capacity * 60_000 + to.since(*from).0);
+            }
+        }
+        for six in passed[1].windows(6) {
+            prop_assert!(six[5].since(six[0]) >= hour);
+        }
     }
 }

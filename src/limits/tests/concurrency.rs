@@ -79,6 +79,11 @@ fn even_an_unlimited_plan_has_so_many_calls_under_way_as_can_be_stored() {
     for index in 0..4_096 {
         passes(&mut account, NOON, &unlimited(), &dispatch(index));
     }
+    let shadow = Limits {
+        shadow: true,
+        ..unlimited()
+    };
+    refused(&mut account, NOON, &shadow, &dispatch("x"));
     let violation = refused(&mut account, NOON, &unlimited(), &dispatch("x"));
     assert_eq!((violation.limit, violation.cause), (4_096, Cause::Held));
     assert!(

@@ -1,3 +1,5 @@
+use proptest::prelude::*;
+
 use super::*;
 
 fn limits() -> Limits {
@@ -236,4 +238,40 @@ fn an_operator_may_correct_what_is_used() {
     assert!(account.set_used(&PolicyName::Daily, 1));
     assert!(!account.set_used(&PolicyName::Rate, 1));
     assert_eq!(daily(&account, NOON), (2, 1, 1));
+}
+
+proptest! {
+    /// Top-ups give what they hold once, however they overlap, and are refused to nobody before that.
+    #[test]
+    fn top_ups_are_used_once(
+        steps in prop::collection::vec((0_u64..40, 0_u64..4, prop::option::of(1_u64..100)), 1..60),
+    ) {
+        let limits = Limits { daily: Some(2), ..unlimited() };
+        let mut account = Account::new();
+        let (mut now, mut today, mut name) = (NOON, (NOON.0 / DAY.0, 0_u64), 0);
+        let (mut granted, mut above) = (Vec::new(), 0);
+        for (hours, amount, lasts) in steps {
+            now = now.plus(Span::hours(hours));
+            if now.0 / DAY.0 > today.0 {
+                today = (now.0 / DAY.0, 0);
+            }
+            let expires = lasts.map(|hours| now.plus(Span::hours(hours)));
+            account.grant(now, &limits, PolicyName::Daily, amount, expires).unwrap();
+            let with_day = Millis((today.0 + 1) * DAY.0);
+            granted.push((expires.unwrap_or(with_day), amount));
+            for _ in 0..3 {
+                name += 1;
+                let passes = matches!(account.admit(now, &limits, &dispatch(name)), Verdict::Admitted(_));
+                if passes {
+                    today.1 += 1;
+                    above += u64::from(today.1 > 2);
+                    prop_assert!(above <= granted.iter().map(|(_, amount)| amount).sum());
+                } else {
+                    let alive = granted.iter().filter(|(expires, _)| *expires > now);
+                    prop_assert!(today.1 >= 2);
+                    prop_assert!(alive.map(|(_, amount)| amount).sum::<u64>() <= above);
+                }
+            }
+        }
+    }
 }

@@ -261,6 +261,30 @@ fn a_call_larger_than_the_whole_month_is_rejected() {
 }
 
 #[test]
+fn a_call_that_fits_to_the_token_is_not_one_that_is_too_large() {
+    let limits = thousand_a_month();
+    let mut account = Account::new();
+    passes(&mut account, NOON, &limits, &ask("a", 100, 400));
+    let whole = ask("b", 999, 5);
+    let held = refused(&mut account, NOON, &limits, &whole);
+    assert_eq!(held.cause, Cause::Held);
+    account.settle(NOON, &id("a"), used(100, 0));
+    let spent = refused(&mut account, NOON, &limits, &whole);
+    assert_eq!(spent.cause, Cause::Spent);
+    let rest = passes(&mut account, NOON, &limits, &ask("c", 899, 5));
+    assert_eq!(rest.max_tokens, Some(1));
+    let limits = Limits {
+        tokens_per_minute: Some(600),
+        ..unlimited()
+    };
+    let admission = passes(&mut Account::new(), NOON, &limits, &ask("d", 599, 5));
+    assert_eq!(
+        (admission.max_tokens, admission.reserved_tokens),
+        (Some(1), Some(600))
+    );
+}
+
+#[test]
 fn work_without_tokens_needs_none() {
     let limits = Limits {
         monthly_tokens: Some(0),

@@ -228,6 +228,61 @@ fn a_released_operation_that_comes_again_pays_again() {
     assert_eq!(day(&account, NOON), 1);
 }
 
+/// What a lapsed call held has gone to others; to ask again is to ask anew, for one charge in all.
+#[test]
+fn a_lapsed_operation_that_comes_again_is_decided_anew() {
+    let end = NOON.plus(LEASE);
+    let mut account = Account::new();
+    passes(&mut account, NOON, &limits(), &ask("job", 100, 700));
+    account.reclaim(end);
+    let later = end.plus(Span::minutes(1));
+    passes(&mut account.clone(), later, &limits(), &ask("other", 1, 1));
+    let again = passes(&mut account, later, &limits(), &ask("job", 100, 700));
+    assert!(!again.replayed);
+    assert_eq!(
+        (month(&account, later), day(&account, later)),
+        ((0, 800), 1)
+    );
+    assert!(account.checkpoint(later, &id("job"), 100, 1, LEASE));
+    account.settle(later, &id("job"), used(100, 300));
+    assert_eq!(
+        (month(&account, later), day(&account, later)),
+        ((400, 0), 1)
+    );
+    let totals = &account.unflushed()[0];
+    assert_eq!(
+        (totals.calls, totals.prompt_tokens, totals.estimated_calls),
+        (1, 100, 0)
+    );
+}
+
+#[test]
+fn a_lapsed_operation_gets_nothing_that_others_have_used_since() {
+    let end = NOON.plus(LEASE);
+    let mut account = Account::new();
+    passes(&mut account, NOON, &limits(), &ask("job", 100, 800));
+    passes(&mut account, end, &limits(), &ask("other", 100, 800));
+    let before = account.view(end, &limits());
+    refused(&mut account, end, &limits(), &ask("job", 100, 800));
+    assert_eq!(account.view(end, &limits()), before);
+    account.settle(end, &id("other"), used(100, 800));
+    assert_eq!(
+        account.settle(end, &id("job"), used(100, 5)),
+        SettleResult::Settled
+    );
+    assert_eq!(month(&account, end), (1_005, 0));
+}
+
+#[test]
+fn an_operation_under_way_that_comes_again_renews_its_lease() {
+    let mut account = Account::new();
+    passes(&mut account, NOON, &limits(), &ask("job", 1, 1));
+    let minute = NOON.plus(Span::minutes(1));
+    assert!(passes(&mut account, minute, &limits(), &ask("job", 1, 1)).replayed);
+    assert!(!account.reclaim(NOON.plus(LEASE)));
+    assert!(account.reclaim(minute.plus(LEASE)));
+}
+
 #[test]
 fn a_refused_operation_may_try_again() {
     let limits = Limits {

@@ -89,6 +89,14 @@ fn a_settlement_crosses_without_another_call() {
 }
 
 #[test]
+fn a_lost_call_crosses_when_its_lease_ends() {
+    let mut account = Account::new();
+    passes(&mut account, NOON, &limits(), &ask("a", 850, 100));
+    account.reclaim(NOON.plus(LEASE));
+    assert_eq!(shares(&mut account), [(PolicyName::MonthlyTokens, 800)]);
+}
+
+#[test]
 fn a_month_that_is_over_interests_nobody() {
     // 2026-06-30T23:59:59Z
     let eve = Millis(1_782_863_999_000);

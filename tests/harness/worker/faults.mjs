@@ -1,6 +1,8 @@
 // Stands between the built Worker and its bindings, and lets a test make any of them fail.
 // Every wrapper is a Proxy of the real binding, so it keeps the class name that the Worker checks.
 
+import { fakeAi } from "./ai.mjs";
+
 let rules = [];
 let calls = {};
 
@@ -21,6 +23,7 @@ export function faulty(env) {
   const wrappers = { DB: database, CACHE: keyValue, ACCOUNTS: namespace, TASK_QUEUE: queue, NOTIFY_QUEUE: queue };
   const wrapped = { ...env };
   for (const [name, wrap] of Object.entries(wrappers)) if (env[name]) wrapped[name] = wrap(env[name], name);
+  if (env.HARNESS_AI_URL) wrapped.AI = fakeAi(env.HARNESS_AI_URL);
   return wrapped;
 }
 

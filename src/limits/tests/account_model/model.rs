@@ -180,9 +180,32 @@ impl Model {
         let Work::Dispatch(asked) = call.work else {
             return self.arrive(now, limits, call);
         };
-        if let Some(known) = self.known(&call.operation) {
-            return known;
+        let known = self
+            .calls
+            .iter()
+            .rposition(|c| c.operation == call.operation);
+        let Some(index) = known else {
+            return self.admit_new(now, limits, call, asked);
+        };
+        let past = &mut self.calls[index];
+        let state = past.state;
+        match state {
+            State::Open => past.lease_end = past.lease_end.max(now.plus(call.lease)),
+            State::Settled(_) => {}
+            // It is decided as if it had never been; the short limits don't forget.
+            State::Released | State::Lapsed(_) => {
+                past.state = State::Released;
+                let answer = self.admit_new(now, limits, call, asked);
+                if !matches!(answer, Expected::Pass { .. }) {
+                    self.calls[index].state = state;
+                }
+                return answer;
+            }
         }
+        replayed(&past.answer)
+    }
+
+    fn admit_new(&mut self, now: Millis, limits: &Limits, call: &Call, asked: Tokens) -> Expected {
         let Some(tokens) = capped(limits, asked) else {
             let cap = limits.max_tokens_per_request.unwrap();
             return self.reject(now, limits, call, Rejection::MaxTokens { cap });
@@ -204,32 +227,6 @@ impl Model {
                 refused
             }
         }
-    }
-
-    fn known(&self, operation: &OperationId) -> Option<Expected> {
-        let past = self
-            .calls
-            .iter()
-            .rev()
-            .find(|c| c.operation == *operation)?;
-        if past.state == State::Released {
-            return None;
-        }
-        let Expected::Pass {
-            lane,
-            max_tokens,
-            reserved_tokens,
-            ..
-        } = past.answer
-        else {
-            return None;
-        };
-        Some(Expected::Pass {
-            lane,
-            max_tokens,
-            reserved_tokens,
-            replayed: true,
-        })
     }
 
     fn arrive(&mut self, now: Millis, limits: &Limits, call: &Call) -> Expected {
@@ -573,6 +570,23 @@ impl Model {
             );
         }
         lines
+    }
+}
+
+fn replayed(answer: &Expected) -> Expected {
+    match answer.clone() {
+        Expected::Pass {
+            lane,
+            max_tokens,
+            reserved_tokens,
+            ..
+        } => Expected::Pass {
+            lane,
+            max_tokens,
+            reserved_tokens,
+            replayed: true,
+        },
+        other => other,
     }
 }
 
