@@ -24,7 +24,9 @@ mod remembered;
 mod settings;
 mod snapshot;
 
-use worker::{Context, Env, MessageBatch, Request, Response, ScheduleContext, ScheduledEvent, event};
+use worker::{
+    Context, Env, MessageBatch, Request, Response, ScheduleContext, ScheduledEvent, event,
+};
 
 #[event(fetch)]
 async fn fetch(request: Request, env: Env, context: Context) -> worker::Result<Response> {

@@ -65,7 +65,10 @@ pub async fn send(env: &Env, queue: Queue, text: String, delay: Span) -> Result<
         Ok(Ok(())) => Ok(()),
         failed => {
             let why = failed.map(|error| format!("{error:?}"));
-            worker::console_warn!("{}", json!({"event": "queue_send_failed", "queue": name, "error": format!("{why:?}")}));
+            worker::console_warn!(
+                "{}",
+                json!({"event": "queue_send_failed", "queue": name, "error": format!("{why:?}")})
+            );
             Err(NotSent)
         }
     }
@@ -76,7 +79,12 @@ pub async fn send(env: &Env, queue: Queue, text: String, delay: Span) -> Result<
 pub async fn receive(batch: MessageBatch<String>, env: Env) {
     let queue = batch.queue();
     let messages: Vec<_> = batch.raw_iter().collect();
-    join_all(messages.into_iter().map(|message| decide(message, &queue, &env))).await;
+    join_all(
+        messages
+            .into_iter()
+            .map(|message| decide(message, &queue, &env)),
+    )
+    .await;
 }
 
 async fn decide(message: RawMessage, queue: &str, env: &Env) {
@@ -91,7 +99,9 @@ async fn decide(message: RawMessage, queue: &str, env: &Env) {
     match fate {
         Fate::Retry(wait) => {
             let seconds = u32::try_from(wait.seconds_ceil()).unwrap_or(0);
-            let options = QueueRetryOptionsBuilder::new().with_delay_seconds(seconds).build();
+            let options = QueueRetryOptionsBuilder::new()
+                .with_delay_seconds(seconds)
+                .build();
             message.retry_with_options(&options);
         }
         Fate::Done | Fate::Bury(_) => message.ack(),
@@ -112,11 +122,18 @@ async fn bury(message: &RawMessage, queue: &str, reason: &str, env: &Env) -> Fat
     let body = message.body();
     let text = body
         .as_string()
-        .or_else(|| js_sys::JSON::stringify(&body).ok().and_then(|json| json.as_string()))
+        .or_else(|| {
+            js_sys::JSON::stringify(&body)
+                .ok()
+                .and_then(|json| json.as_string())
+        })
         .unwrap_or_default();
     let kept: String = text.chars().take(KEPT_BYTES / 4).collect();
     let id = message.id();
-    worker::console_error!("{}", json!({"event": "dead_letter", "queue": queue, "message": id, "reason": reason}));
+    worker::console_error!(
+        "{}",
+        json!({"event": "dead_letter", "queue": queue, "message": id, "reason": reason})
+    );
     let now = clock::now(&Settings::of(env));
     match dead_letters::insert(env, &id, queue, &kept, reason, now).await {
         Ok(()) => Fate::Done,

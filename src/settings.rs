@@ -98,14 +98,29 @@ impl Settings {
         let mut problems = Vec::new();
         let production = source.text("ENVIRONMENT").as_deref() == Some("production");
         let enabled = source.text("USER_REQUEST_LIMIT_ENABLED").as_deref() != Some("false");
-        let minutes = number(source, "USER_REQUEST_LIMIT_WINDOW_MINUTES", 300, &mut problems);
-        let requests = number(source, "USER_REQUEST_LIMIT_MAX_REQUESTS", 500, &mut problems);
+        let minutes = number(
+            source,
+            "USER_REQUEST_LIMIT_WINDOW_MINUTES",
+            300,
+            &mut problems,
+        );
+        let requests = number(
+            source,
+            "USER_REQUEST_LIMIT_MAX_REQUESTS",
+            500,
+            &mut problems,
+        );
         Self {
             upstream_base_url: source
                 .text("UPSTREAM_BASE_URL")
                 .map(|url| url.trim_end_matches('/').to_owned()),
             upstream_api_key: source.secret("UPSTREAM_API_KEY"),
-            upstream_timeout: Span(number(source, "UPSTREAM_TIMEOUT_MS", 120_000, &mut problems)),
+            upstream_timeout: Span(number(
+                source,
+                "UPSTREAM_TIMEOUT_MS",
+                120_000,
+                &mut problems,
+            )),
             window: enabled.then_some(WindowDefault {
                 limit: (requests > 0 && minutes > 0).then_some(WindowLimit {
                     max_requests: requests,
@@ -220,19 +235,29 @@ mod tests {
     #[test]
     fn defaults() {
         let window = read(&[]).window.unwrap().limit.unwrap();
-        assert_eq!((window.max_requests, window.span), (500, Span::minutes(300)));
+        assert_eq!(
+            (window.max_requests, window.span),
+            (500, Span::minutes(300))
+        );
     }
 
     #[test]
     fn two_ways_to_switch_the_window_off() {
-        assert!(read(&[("USER_REQUEST_LIMIT_ENABLED", "false")]).window.is_none());
+        assert!(
+            read(&[("USER_REQUEST_LIMIT_ENABLED", "false")])
+                .window
+                .is_none()
+        );
         let zero = read(&[("USER_REQUEST_LIMIT_MAX_REQUESTS", "0")]);
         assert!(zero.window.unwrap().limit.is_none());
     }
 
     #[test]
     fn production_refuses_a_shifted_clock() {
-        let shifted = [("CLOCK_OFFSET_MS", "86400000"), ("ENVIRONMENT", "production")];
+        let shifted = [
+            ("CLOCK_OFFSET_MS", "86400000"),
+            ("ENVIRONMENT", "production"),
+        ];
         let settings = read(&shifted);
         assert_eq!(settings.clock_offset_ms, 0);
         assert_eq!(settings.problems.len(), 1);
@@ -243,7 +268,10 @@ mod tests {
     fn half_set_tokens_are_a_problem() {
         let half = read(&[("JWT_ISSUER", "https://id.example")]);
         assert!(matches!(half.jwt, Some(Err(_))) && half.problems.len() == 1);
-        let whole = read(&[("JWT_ISSUER", "https://id.example"), ("JWT_HS256_SECRET", "hunter2")]);
+        let whole = read(&[
+            ("JWT_ISSUER", "https://id.example"),
+            ("JWT_HS256_SECRET", "hunter2"),
+        ]);
         assert!(matches!(whole.jwt, Some(Ok(_))) && whole.problems.is_empty());
         assert!(read(&[]).jwt.is_none());
     }

@@ -50,7 +50,10 @@ async fn write(env: &Env, name: &'static str, text: String) -> Option<()> {
 
 async fn stored(env: &Env, name: &'static str) -> Option<String> {
     let kv = env.kv("CACHE").ok()?;
-    within(budget::KV, kv.get(&key(name)).text()).await.ok()?.ok()?
+    within(budget::KV, kv.get(&key(name)).text())
+        .await
+        .ok()?
+        .ok()?
 }
 
 fn key(name: &str) -> String {

@@ -5,4 +5,3 @@ pub mod object;
 pub mod open;
 mod restore;
 pub mod wire;
-

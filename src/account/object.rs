@@ -20,7 +20,8 @@ use crate::ledger::hot::Hot;
 use crate::ledger::usage::{Published, Start};
 use crate::ledger::{self, LedgerError, usage};
 use crate::limits::{
-    self, DegradedLane, Limits, Millis, OperationId, Outcome, PolicyName, SettleResult, Span, Verdict,
+    self, DegradedLane, Limits, Millis, OperationId, Outcome, PolicyName, SettleResult, Span,
+    Verdict,
 };
 use crate::notify::{self, Notice};
 use crate::plans::{Plan, Standing, Strategy, cache};
@@ -151,7 +152,9 @@ impl DurableObject for Account {
             no_start_until: Cell::new(Millis(0)),
             waiting_since: Cell::new(None),
         };
-        Self { core: Rc::new(core) }
+        Self {
+            core: Rc::new(core),
+        }
     }
 
     async fn fetch(&self, mut request: Request) -> worker::Result<Response> {
@@ -188,7 +191,9 @@ impl Core {
     }
 
     async fn answer(self: &Rc<Self>, message: Message) -> Result<Answer, Fault> {
-        let Message { user, asker, ask, .. } = message;
+        let Message {
+            user, asker, ask, ..
+        } = message;
         self.load(&user).await?;
         if ask == Ask::Reconcile {
             return self.reconcile(&user).await;
@@ -244,7 +249,9 @@ impl Core {
     fn with_live<T>(&self, act: impl FnOnce(&mut Live, Millis) -> T) -> Result<T, Fault> {
         let now = self.now();
         let mut slot = self.live.borrow_mut();
-        slot.as_mut().map(|live| act(live, now)).ok_or(Fault::NotReady)
+        slot.as_mut()
+            .map(|live| act(live, now))
+            .ok_or(Fault::NotReady)
     }
 
     fn knows_user(&self) -> Result<bool, Fault> {
@@ -254,7 +261,12 @@ impl Core {
     fn plan_id(&self, asker: &Asker) -> Option<String> {
         let slot = self.live.borrow();
         let standing = slot.as_ref()?.known.standing.as_ref()?;
-        Some(asker.plan_claim.clone().unwrap_or_else(|| standing.plan_id.clone()))
+        Some(
+            asker
+                .plan_claim
+                .clone()
+                .unwrap_or_else(|| standing.plan_id.clone()),
+        )
     }
 
     /// Brings the account into memory: from its own storage, or, if that is empty, from the ledger.
@@ -266,10 +278,16 @@ impl Core {
         // Another message may have loaded it meanwhile, and even charged it.
         if self.live.borrow().is_none() {
             let hot = Hot::open(&self.state.storage())?;
-            let known = Known { standing, ..Known::default() };
+            let known = Known {
+                standing,
+                ..Known::default()
+            };
             let published = start.as_ref().map(published);
             let law = restore::from_ledger(start, days);
-            self.live.replace(Some(Live { published, ..self.live(law, known, hot) }));
+            self.live.replace(Some(Live {
+                published,
+                ..self.live(law, known, hot)
+            }));
         }
         Ok(())
     }
@@ -302,7 +320,10 @@ impl Core {
         let law = restore::from_storage(&stored)
             .map_err(|e| worker::Error::from(format!("the stored account can't be read: {e}")))?;
         let known = serde_json::from_slice(&stored.standing).unwrap_or_default();
-        self.live.replace(Some(Live { known_unsaved: false, ..self.live(law, known, hot) }));
+        self.live.replace(Some(Live {
+            known_unsaved: false,
+            ..self.live(law, known, hot)
+        }));
         Ok(true)
     }
 
@@ -361,7 +382,8 @@ impl Core {
         }
         let this = self.clone();
         let user = user.to_owned();
-        self.state.wait_until(async move { this.publish_all(&user).await });
+        self.state
+            .wait_until(async move { this.publish_all(&user).await });
     }
 
     /// Publishes until nothing is left or the ledger fails; the alarm tries again then.
@@ -371,7 +393,10 @@ impl Core {
         while self.publish(user).await.unwrap_or(false) {
             worker::Delay::from(Duration::from_millis(PUBLISH_EVERY.0)).await;
             let _ = self.hand_over_notices(user).await;
-            if !self.with_live(|live, _| live.law.has_unflushed()).unwrap_or(false) {
+            if !self
+                .with_live(|live, _| live.law.has_unflushed())
+                .unwrap_or(false)
+            {
                 break;
             }
         }
@@ -392,7 +417,9 @@ impl Core {
     async fn hand_over(&self, user: &str) -> Result<(), Fault> {
         for notice in self.with_live(|live, now| live.unsent(user, now))?? {
             self.telling_until.set(self.now().plus(TELLING));
-            notify::send(&self.env, &notice).await.map_err(|_| Fault::NotReady)?;
+            notify::send(&self.env, &notice)
+                .await
+                .map_err(|_| Fault::NotReady)?;
             self.with_live(|live, _| live.sent(&notice.id))??;
         }
         Ok(())
@@ -412,7 +439,11 @@ impl Core {
         let now = self.now();
         let waiting = self.waiting_since.take();
         batch.quotas.lag_ms = waiting.map_or(0, |since| now.since(since).0);
-        let Batch { quotas, days, published } = &batch;
+        let Batch {
+            quotas,
+            days,
+            published,
+        } = &batch;
         let done = usage::publish(&self.env, user, quotas, days, *published, &rfc3339(now)).await;
         let adopted = match done {
             Ok(true) => Ok(false),
@@ -435,10 +466,18 @@ impl Core {
         let is_edit = |before: &Published| row.seq == before.seq && published(&row) != *before;
         let Some(before) = batch.published.filter(is_edit) else {
             // Neither: then it said it had written what it hasn't.
-            return if row.seq < batch.quotas.seq { Err(Fault::NotReady) } else { Ok(false) };
+            return if row.seq < batch.quotas.seq {
+                Err(Fault::NotReady)
+            } else {
+                Ok(false)
+            };
         };
         let account = self.with_live(|live, now| live.adopt_row(&row, before, now))??;
-        let drift = Drift { kind: DriftKind::LedgerEdited, account, ledger: Some(counted(&row)) };
+        let drift = Drift {
+            kind: DriftKind::LedgerEdited,
+            account,
+            ledger: Some(counted(&row)),
+        };
         // Only the report of it can be lost.
         let _ = ledger::reconcile::note(&self.env, user, &drift, self.now()).await;
         Ok(true)
@@ -461,7 +500,11 @@ impl Core {
             return Ok(Answer::Reconciled(drift));
         }
         let account = self.with_live(|live, now| live.counted(now))?;
-        Ok(Answer::Reconciled(Drift { kind: DriftKind::Busy, account, ledger: None }))
+        Ok(Answer::Reconciled(Drift {
+            kind: DriftKind::Busy,
+            account,
+            ledger: None,
+        }))
     }
 
     /// After a start by the alarm nothing has said yet which plan is in force.
@@ -483,7 +526,8 @@ impl Core {
         if let Err(fault) = self.publish(&user).await.and(told) {
             worker::console_warn!("{{\"event\":\"outbox_waits\",\"why\":\"{fault}\"}}");
             let failures = self.failures.get();
-            self.failures.set(failures.saturating_add(1).min(MAX_DOUBLINGS));
+            self.failures
+                .set(failures.saturating_add(1).min(MAX_DOUBLINGS));
             return self.arm(Span(OUTBOX_RETRY.0 << failures)).await;
         }
         self.failures.set(0);
@@ -548,7 +592,10 @@ impl Live {
         match ask {
             Ask::Admit(call) => self.admit(&force, call, now),
             Ask::Peek(call) => {
-                let verdict = self.law.clone().admit(now, &force.limits, &with_lane(call, &force.plan));
+                let verdict =
+                    self.law
+                        .clone()
+                        .admit(now, &force.limits, &with_lane(call, &force.plan));
                 let standing = self.snapshot(&force, now);
                 Ok((Answer::Decided { verdict, standing }, Effect::None))
             }
@@ -564,8 +611,15 @@ impl Live {
                 let standing = self.snapshot(&force, now);
                 Ok((Answer::Concluded { known, standing }, effect))
             }
-            Ask::Checkpoint { operation, prompt, completion, lease } => {
-                let open = self.law.checkpoint(now, &operation, prompt, completion, lease);
+            Ask::Checkpoint {
+                operation,
+                prompt,
+                completion,
+                lease,
+            } => {
+                let open = self
+                    .law
+                    .checkpoint(now, &operation, prompt, completion, lease);
                 Ok((Answer::Done(open), self.stored(open)?))
             }
             Ask::View => Ok((Answer::Stands(self.snapshot(&force, now)), Effect::None)),
@@ -578,8 +632,15 @@ impl Live {
                 let effect = self.stored(true)?;
                 Ok((Answer::Stands(self.snapshot(&force, now)), effect))
             }
-            Ask::Grant { policy, amount, expires_at } => {
-                match self.law.grant(now, &force.limits, policy, amount, expires_at) {
+            Ask::Grant {
+                policy,
+                amount,
+                expires_at,
+            } => {
+                match self
+                    .law
+                    .grant(now, &force.limits, policy, amount, expires_at)
+                {
                     Ok(()) => {
                         let effect = self.stored(true)?;
                         Ok((Answer::Stands(self.snapshot(&force, now)), effect))
@@ -587,8 +648,14 @@ impl Live {
                     Err(reason) => Ok((Answer::Refused(reason.to_string()), Effect::None)),
                 }
             }
-            Ask::BookOpen { operation, calls, prompt, completion } => {
-                let booked = self.book_open(&force.limits, &operation, [calls, prompt, completion], now);
+            Ask::BookOpen {
+                operation,
+                calls,
+                prompt,
+                completion,
+            } => {
+                let booked =
+                    self.book_open(&force.limits, &operation, [calls, prompt, completion], now);
                 Ok((Answer::Done(booked), self.stored(booked)?))
             }
             Ask::NoteQueued => {
@@ -599,7 +666,9 @@ impl Live {
     }
 
     fn admit(&mut self, force: &Force, call: limits::Call, now: Millis) -> Done {
-        let verdict = self.law.admit(now, &force.limits, &with_lane(call, &force.plan));
+        let verdict = self
+            .law
+            .admit(now, &force.limits, &with_lane(call, &force.plan));
         let effect = match verdict {
             Verdict::Admitted(_) | Verdict::Rejected(_) => self.stored(true)?,
             // A refusal is counted, but a flood of them must not cost a write each.
@@ -621,11 +690,15 @@ impl Live {
         [calls, prompt, completion]: [u64; 3],
         now: Millis,
     ) -> bool {
-        let outcome = Outcome::Used { prompt, completion, estimated: false };
+        let outcome = Outcome::Used {
+            prompt,
+            completion,
+            estimated: false,
+        };
         match self.law.settle(now, operation, outcome) {
-            SettleResult::Unknown => {
-                self.law.book_open(now, limits, operation, calls, prompt, completion)
-            }
+            SettleResult::Unknown => self
+                .law
+                .book_open(now, limits, operation, calls, prompt, completion),
             SettleResult::Settled => {
                 self.law.note_failed_open(now, limits, calls);
                 true
@@ -717,7 +790,11 @@ impl Live {
             self.published = row.map(published);
             self.save()?;
         }
-        Ok(Some(Drift { kind, account, ledger: row.map(counted) }))
+        Ok(Some(Drift {
+            kind,
+            account,
+            ledger: row.map(counted),
+        }))
     }
 
     /// Whether the row has other numbers for the periods that run; those of others interest nobody.
@@ -734,12 +811,15 @@ impl Live {
         let stands = self.law.quota_snapshot(now);
         if row.day_since_ms == stands.day.start.0 && row.used_today != told.used_today {
             let since = stands.daily_used.saturating_sub(told.used_today);
-            self.law.set_used(&PolicyName::Daily, row.used_today.saturating_add(since));
+            self.law
+                .set_used(&PolicyName::Daily, row.used_today.saturating_add(since));
         }
         if row.month_since_ms == stands.month.start.0
             && row.tokens_used_this_month != told.tokens_used_this_month
         {
-            let since = stands.monthly_used.saturating_sub(told.tokens_used_this_month);
+            let since = stands
+                .monthly_used
+                .saturating_sub(told.tokens_used_this_month);
             let used = row.tokens_used_this_month.saturating_add(since);
             self.law.set_used(&PolicyName::MonthlyTokens, used);
         }
@@ -755,7 +835,8 @@ impl Live {
         };
         let stands = self.law.quota_snapshot(now);
         if row.day_since_ms == stands.day.start.0 {
-            self.law.set_used(&PolicyName::Daily, row.used_today.max(stands.daily_used));
+            self.law
+                .set_used(&PolicyName::Daily, row.used_today.max(stands.daily_used));
         }
         if row.month_since_ms == stands.month.start.0 {
             let used = row.tokens_used_this_month.max(stands.monthly_used);
@@ -768,7 +849,9 @@ impl Live {
     fn unsent(&mut self, user: &str, now: Millis) -> Result<Vec<Notice>, Fault> {
         let crossings = self.law.take_crossings();
         if !crossings.is_empty() {
-            let notices = crossings.iter().map(|crossing| Notice::threshold(user, crossing, now));
+            let notices = crossings
+                .iter()
+                .map(|crossing| Notice::threshold(user, crossing, now));
             self.known.notices.extend(notices);
             self.known_unsaved = true;
             self.save()?;
@@ -804,12 +887,17 @@ impl Live {
     }
 
     fn key_is_revoked(&self, asker: &Asker, now: Millis) -> bool {
-        let revoked = asker.key_id.as_ref().and_then(|id| self.known.revoked.get(id));
+        let revoked = asker
+            .key_id
+            .as_ref()
+            .and_then(|id| self.known.revoked.get(id));
         revoked.is_some_and(|at| *at <= now)
     }
 
     fn revoke(&mut self, key_id: String, at: Millis, now: Millis) -> Result<Answer, Fault> {
-        self.known.revoked.retain(|_, revoked| now.since(*revoked) < REVOKED_MEMORY);
+        self.known
+            .revoked
+            .retain(|_, revoked| now.since(*revoked) < REVOKED_MEMORY);
         self.known.revoked.insert(key_id, at);
         self.known_unsaved = true;
         self.save()?;
@@ -817,7 +905,12 @@ impl Live {
     }
 
     /// An older version of the user's row never replaces a newer one.
-    fn adopt(&mut self, standing: Option<Standing>, user: &str, now: Millis) -> Result<Answer, Fault> {
+    fn adopt(
+        &mut self,
+        standing: Option<Standing>,
+        user: &str,
+        now: Millis,
+    ) -> Result<Answer, Fault> {
         let newer = match (&self.known.standing, &standing) {
             (Some(known), Some(told)) => told.version >= known.version,
             _ => true,
@@ -841,7 +934,9 @@ impl Live {
         };
         let before = self.known.standing.as_ref();
         if before.is_none_or(|b| !b.is_blocked() || b.version == told.version) {
-            self.known.notices.push(Notice::blocked(user, told.version, now));
+            self.known
+                .notices
+                .push(Notice::blocked(user, told.version, now));
         }
     }
 
@@ -861,7 +956,12 @@ impl Live {
             .unwrap_or_else(|| (*source).clone());
         let blocked = standing.is_some_and(Standing::is_blocked);
         let limits = plan.limits(self.window_default, blocked);
-        let force = Rc::new(Force { source, version, plan, limits });
+        let force = Rc::new(Force {
+            source,
+            version,
+            plan,
+            limits,
+        });
         self.force = Some(force.clone());
         force
     }

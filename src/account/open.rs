@@ -11,9 +11,9 @@ use worker::Env;
 use super::client;
 use super::wire::{Answer, Ask, Asker};
 use crate::auth::Caller;
+use crate::http::ApiError;
 use crate::http::limit_headers::Meters;
 use crate::http::router::Call;
-use crate::http::ApiError;
 use crate::ledger::LedgerError;
 use crate::ledger::open_calls::{self, OpenCall};
 use crate::limits::{
@@ -52,11 +52,7 @@ thread_local! {
 
 /// Lets a call pass without its account, if the user's plan says so and the local cap isn't reached.
 /// The meters are those of the local cap, the only limit in force.
-pub async fn pass(
-    call: &Call,
-    caller: &Caller,
-    asked: &limits::Call,
-) -> Result<Meters, ApiError> {
+pub async fn pass(call: &Call, caller: &Caller, asked: &limits::Call) -> Result<Meters, ApiError> {
     let out = ApiError::Unavailable("accounts");
     let plan_id = caller.plan_hint.as_deref().ok_or(out.clone())?;
     let plans = cache::all(&call.env, call.now).await;
@@ -86,19 +82,26 @@ pub async fn pass(
 
 /// Books what a call used that passed during an outage, or sees to it that it will be.
 /// `operation` is the one under which the account was asked in vain: it may have heard it.
-pub async fn book(
-    env: &Env,
-    user: &str,
-    operation: &OperationId,
-    outcome: &Outcome,
-    now: Millis,
-) {
-    let Outcome::Used { prompt, completion, .. } = *outcome else {
+pub async fn book(env: &Env, user: &str, operation: &OperationId, outcome: &Outcome, now: Millis) {
+    let Outcome::Used {
+        prompt, completion, ..
+    } = *outcome
+    else {
         return release(env, user, operation);
     };
     let (id, user_id, at_ms) = (operation.0.clone(), user.to_owned(), now.0);
-    let call = OpenCall { id, user_id, calls: 1, prompt, completion, at_ms };
-    remember(Unbooked { call: call.clone(), written: false });
+    let call = OpenCall {
+        id,
+        user_id,
+        calls: 1,
+        prompt,
+        completion,
+        at_ms,
+    };
+    remember(Unbooked {
+        call: call.clone(),
+        written: false,
+    });
     write_down(env, &call).await;
     let env = env.clone();
     worker::wasm_bindgen_futures::spawn_local(async move { retry(&env, &call.id, now).await });
@@ -107,7 +110,10 @@ pub async fn book(
 /// Books what this isolate still has of `user`, whose account has just answered.
 pub fn catch_up(call: &Call, user: &str) {
     let waiting: Vec<_> = LOCAL.with_borrow(|local| {
-        let theirs = local.unbooked.values().filter(|one| one.call.user_id == user);
+        let theirs = local
+            .unbooked
+            .values()
+            .filter(|one| one.call.user_id == user);
         theirs.map(|one| one.call.id.clone()).collect()
     });
     if waiting.is_empty() {
@@ -145,7 +151,10 @@ pub async fn book_written(env: &Env, most: u64, now: Millis) -> Result<usize, Le
 /// Gives back what the account may have reserved for a call that was never done; else its lease does.
 fn release(env: &Env, user: &str, operation: &OperationId) {
     let (env, user) = (env.clone(), user.to_owned());
-    let ask = Ask::Settle { operation: operation.clone(), outcome: Outcome::Released };
+    let ask = Ask::Settle {
+        operation: operation.clone(),
+        outcome: Outcome::Released,
+    };
     worker::wasm_bindgen_futures::spawn_local(async move {
         let _ = client::ask(&env, &user, Asker::default(), ask).await;
     });
@@ -182,9 +191,19 @@ async fn settle(env: &Env, id: &str, now: Millis) -> bool {
 }
 
 async fn ask_to_book(env: &Env, call: &OpenCall) -> bool {
-    let OpenCall { calls, prompt, completion, .. } = *call;
+    let OpenCall {
+        calls,
+        prompt,
+        completion,
+        ..
+    } = *call;
     let operation = OperationId(call.id.clone());
-    let ask = Ask::BookOpen { operation, calls, prompt, completion };
+    let ask = Ask::BookOpen {
+        operation,
+        calls,
+        prompt,
+        completion,
+    };
     let answer = client::ask(env, &call.user_id, Asker::default(), ask).await;
     matches!(answer, Ok(Answer::Done(_)))
 }
@@ -220,7 +239,9 @@ fn forget(id: &str) {
 fn take(user: &str, now: Millis, cap: u64) -> Option<(Millis, u64)> {
     LOCAL.with_borrow_mut(|local| {
         if local.passed.len() >= CAPACITY {
-            local.passed.retain(|_, (began, _)| now.since(*began) < MINUTE);
+            local
+                .passed
+                .retain(|_, (began, _)| now.since(*began) < MINUTE);
         }
         if local.passed.len() >= CAPACITY && !local.passed.contains_key(user) {
             return None;

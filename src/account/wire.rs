@@ -257,14 +257,21 @@ mod tests {
     fn the_bytes_of_an_admission_are_pinned() {
         let call = Call {
             operation: OperationId("op_1".into()),
-            work: Work::Dispatch(Tokens { prompt: 3, max_tokens: Some(10), choices: 1 }),
+            work: Work::Dispatch(Tokens {
+                prompt: 3,
+                max_tokens: Some(10),
+                choices: 1,
+            }),
             cost: 1,
             endpoint: None,
             model: Some("m".into()),
             degrade: None,
             lease: Span(1_000),
         };
-        let asker = Asker { key_id: Some("key_1".into()), ..Asker::default() };
+        let asker = Asker {
+            key_id: Some("key_1".into()),
+            ..Asker::default()
+        };
         let message = Message::new("u", asker, Ask::Admit(call));
         let text = serde_json::to_string(&message).unwrap();
         let expected = concat!(
@@ -278,10 +285,19 @@ mod tests {
 
     #[test]
     fn the_bytes_of_a_reconciliation_are_pinned() {
-        let text = serde_json::to_string(&Message::new("u", Asker::default(), Ask::Reconcile)).unwrap();
+        let text =
+            serde_json::to_string(&Message::new("u", Asker::default(), Ask::Reconcile)).unwrap();
         assert_eq!(text, r#"{"v":1,"user":"u","asker":{},"ask":"reconcile"}"#);
-        let account = Counted { used_today: 3, tokens_used_this_month: 40, seq: 7 };
-        let drift = Drift { kind: DriftKind::LedgerBehind, account, ledger: None };
+        let account = Counted {
+            used_today: 3,
+            tokens_used_this_month: 40,
+            seq: 7,
+        };
+        let drift = Drift {
+            kind: DriftKind::LedgerBehind,
+            account,
+            ledger: None,
+        };
         let text = serde_json::to_string(&Answer::Reconciled(drift)).unwrap();
         let expected = concat!(
             r#"{"reconciled":{"kind":"ledger_behind","account":{"used_today":3,"#,

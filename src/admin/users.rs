@@ -39,7 +39,10 @@ const MAX_PREFIX: usize = 254;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct NewUser {
-    #[cfg_attr(test, schemars(length(min = 1, max = 128), regex(pattern = r"^[!-~]+$")))]
+    #[cfg_attr(
+        test,
+        schemars(length(min = 1, max = 128), regex(pattern = r"^[!-~]+$"))
+    )]
     user_id: String,
     plan_id: Option<String>,
     email: Option<String>,

@@ -38,8 +38,8 @@ impl ApiKey {
     /// The key, if its form and its checksum are right.
     pub fn parse(text: &str) -> Option<Self> {
         let digits = text.strip_prefix(PREFIX)?;
-        let well_formed = digits.len() == RANDOM + CHECKSUM
-            && digits.bytes().all(|b| b.is_ascii_alphanumeric());
+        let well_formed =
+            digits.len() == RANDOM + CHECKSUM && digits.bytes().all(|b| b.is_ascii_alphanumeric());
         if !well_formed {
             return None;
         }

@@ -49,7 +49,9 @@ pub async fn key(
 ) -> Result<Caller, ApiError> {
     let pepper = settings.key_pepper.as_ref();
     let pepper = pepper.ok_or(ApiError::Misconfigured("KEY_PEPPER is not set"))?;
-    let hash = key.hash(pepper).ok_or(ApiError::Misconfigured("KEY_PEPPER"))?;
+    let hash = key
+        .hash(pepper)
+        .ok_or(ApiError::Misconfigured("KEY_PEPPER"))?;
     let record = match remembered(&hash, now) {
         Some(record) => record,
         None => read(&hash, env, now).await?,

@@ -39,13 +39,25 @@ impl Dispatch {
         abort: &AbortController,
         timeout: Span,
     ) -> Result<Answer, ApiError> {
-        let Self { request, target, pass } = self;
+        let Self {
+            request,
+            target,
+            pass,
+        } = self;
         match &target.upstream {
             Upstream::Mock => {
-                mock_upstream::answer(request, &target.upstream_model, pass.max_tokens, timeout).await
+                mock_upstream::answer(request, &target.upstream_model, pass.max_tokens, timeout)
+                    .await
             }
             Upstream::WorkersAi(ai) => {
-                workers_ai::answer(ai, request, &target.upstream_model, pass.max_tokens, timeout).await
+                workers_ai::answer(
+                    ai,
+                    request,
+                    &target.upstream_model,
+                    pass.max_tokens,
+                    timeout,
+                )
+                .await
             }
             Upstream::Http { base_url, auth } => {
                 let sending = upstream::Sending {
@@ -57,10 +69,14 @@ impl Dispatch {
                 };
                 let body = request.to_upstream(&target.upstream_model, pass.max_tokens);
                 let sent = upstream::send(&sending, &body, abort, timeout).await;
-                if !sent.as_ref().is_err_and(|error| self.minds_being_asked_for_usage(error)) {
+                if !sent
+                    .as_ref()
+                    .is_err_and(|error| self.minds_being_asked_for_usage(error))
+                {
                     return sent;
                 }
-                let body = request.to_upstream_without_usage(&target.upstream_model, pass.max_tokens);
+                let body =
+                    request.to_upstream_without_usage(&target.upstream_model, pass.max_tokens);
                 upstream::send(&sending, &body, abort, timeout).await
             }
         }
@@ -72,7 +88,8 @@ impl Dispatch {
         let ApiError::Invalid { message, param, .. } = error else {
             return false;
         };
-        let names_it = |text: &str| text.contains("stream_options") || text.contains("include_usage");
+        let names_it =
+            |text: &str| text.contains("stream_options") || text.contains("include_usage");
         let is_ours = self.request.asks_for_usage_itself();
         is_ours && (names_it(message) || param.as_deref().is_some_and(names_it))
     }
@@ -107,5 +124,7 @@ impl Dispatch {
 /// An error told with a good status; a response of the Responses API may have failed by itself.
 fn is_failure(answer: &Value) -> bool {
     answer.get("error").is_some_and(Value::is_object)
-        && answer.get("object").is_none_or(|object| object != "response")
+        && answer
+            .get("object")
+            .is_none_or(|object| object != "response")
 }

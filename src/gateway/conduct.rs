@@ -41,7 +41,10 @@ pub async fn run(session: &mut Session, dispatch: Dispatch) -> Handled {
     session.call.context.wait_until(task.run(left, tell));
     let sent = clock::now(&session.call.settings);
     let head = told.await.map_err(|_| ApiError::Unavailable("gateway"))?;
-    session.call.timing.note(Stage::Upstream, clock::now(&session.call.settings).since(sent));
+    session.call.timing.note(
+        Stage::Upstream,
+        clock::now(&session.call.settings).since(sent),
+    );
     if let Some(standing) = head.standing {
         session.stand(standing);
     }
@@ -50,7 +53,9 @@ pub async fn run(session: &mut Session, dispatch: Dispatch) -> Handled {
 
 /// Gives back what a call reserved that was never dispatched.
 pub async fn release(session: &Session, pass: &Pass) {
-    AccountLink::of(session, pass).settle(Outcome::Released).await;
+    AccountLink::of(session, pass)
+        .settle(Outcome::Released)
+        .await;
 }
 
 /// What the caller is told while the task goes on.
@@ -71,7 +76,9 @@ impl Task {
     async fn run(self, mut left: HangUp, tell: oneshot::Sender<Head>) {
         let abort = AbortController::default();
         let opened = {
-            let open = self.dispatch.open(&self.headers, &abort, self.settings.upstream_timeout);
+            let open = self
+                .dispatch
+                .open(&self.headers, &abort, self.settings.upstream_timeout);
             match select(Box::pin(open), &mut left).await {
                 Either::Left((opened, _)) => Some(opened),
                 Either::Right(_) => None,
@@ -98,7 +105,10 @@ impl Task {
     async fn give_back(&self, error: ApiError, tell: oneshot::Sender<Head>) {
         let standing = self.account.settle(Outcome::Released).await;
         // The caller may be gone; there is nobody left to tell.
-        let _ = tell.send(Head { outcome: Err(error), standing });
+        let _ = tell.send(Head {
+            outcome: Err(error),
+            standing,
+        });
     }
 
     async fn whole(
@@ -108,7 +118,11 @@ impl Task {
         left: HangUp,
         tell: oneshot::Sender<Head>,
     ) {
-        let Answer { status, headers, body } = answer;
+        let Answer {
+            status,
+            headers,
+            body,
+        } = answer;
         let completed = {
             let whole = Box::pin(self.dispatch.whole(body, self.settings.upstream_timeout));
             match select(whole, left).await {
@@ -124,7 +138,10 @@ impl Task {
             Ok(Completed { bytes, usage }) => {
                 let mut reply = Reply::bytes(status, "application/json", bytes);
                 reply.set_all(headers);
-                let _ = tell.send(Head { outcome: Ok(reply), standing: None });
+                let _ = tell.send(Head {
+                    outcome: Ok(reply),
+                    standing: None,
+                });
                 self.settle(usage).await;
             }
         }
@@ -144,7 +161,10 @@ impl Task {
         reply.set_all(answer.headers);
         reply.set("content-type", "text/event-stream; charset=utf-8");
         reply.set("cache-control", "no-cache, no-store, no-transform");
-        let mut end = match tell.send(Head { outcome: Ok(reply), standing: None }) {
+        let mut end = match tell.send(Head {
+            outcome: Ok(reply),
+            standing: None,
+        }) {
             Ok(()) => None,
             Err(_) => Some(StreamEnd::CallerLeft),
         };
@@ -212,7 +232,11 @@ impl Task {
         if settled.complete && end == StreamEnd::Complete {
             return;
         }
-        let Usage { prompt, completion, estimated } = settled.usage;
+        let Usage {
+            prompt,
+            completion,
+            estimated,
+        } = settled.usage;
         let line = json!({"event": "stream_ended_early", "end": end, "finish": settled.finish,
             "complete": settled.complete, "model": self.dispatch.target.model,
             "prompt_tokens": prompt, "completion_tokens": completion, "estimated": estimated});
@@ -273,7 +297,10 @@ impl AccountLink {
             return None;
         };
         for attempt in 0..SETTLE_TRIES {
-            let ask = Ask::Settle { operation: operation.clone(), outcome };
+            let ask = Ask::Settle {
+                operation: operation.clone(),
+                outcome,
+            };
             match client::ask(&self.env, &self.user, self.asker.clone(), ask).await {
                 Ok(wire::Answer::Stands(standing)) => return Some(standing),
                 Ok(_) => return None,
@@ -288,7 +315,12 @@ impl AccountLink {
         let Some(operation) = self.operation.clone() else {
             return;
         };
-        let ask = Ask::Checkpoint { operation, prompt, completion, lease: STREAM_LEASE };
+        let ask = Ask::Checkpoint {
+            operation,
+            prompt,
+            completion,
+            lease: STREAM_LEASE,
+        };
         // The next checkpoint or the settlement carries the same totals again.
         let _ = client::ask(&self.env, &self.user, self.asker.clone(), ask).await;
     }
@@ -320,7 +352,8 @@ impl Checkpoint {
     fn is_due(&mut self, now: Millis, metered: u64) -> bool {
         let more = metered.saturating_sub(self.metered);
         let waited = now.since(self.at);
-        let due = more >= Self::TOKENS || (more > 0 && waited >= Self::EVERY) || waited >= Self::RENEW;
+        let due =
+            more >= Self::TOKENS || (more > 0 && waited >= Self::EVERY) || waited >= Self::RENEW;
         if due {
             *self = Self::begin(now, metered);
         }

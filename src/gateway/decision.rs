@@ -37,7 +37,10 @@ const MAX_OPERATION: usize = 128;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Consume {
-    #[cfg_attr(test, schemars(length(min = 1, max = 128), regex(pattern = r"^[!-~]+$")))]
+    #[cfg_attr(
+        test,
+        schemars(length(min = 1, max = 128), regex(pattern = r"^[!-~]+$"))
+    )]
     user_id: String,
     endpoint: Option<String>,
     cost: Option<u64>,

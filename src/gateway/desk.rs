@@ -88,12 +88,18 @@ async fn usage_body(session: &mut Session) -> Handled {
     session.view().await?;
     let rows = usage::days(&session.call.env, &session.caller.user_id, &from, &to).await;
     let rows = rows.map_err(|_| ApiError::Unavailable("usage"))?;
-    Ok(Reply::json(200, &json!({"data": rows, "next_cursor": null})))
+    Ok(Reply::json(
+        200,
+        &json!({"data": rows, "next_cursor": null}),
+    ))
 }
 
 /// The days asked for, `from` and `to` included; by default the last thirty.
 pub fn span(call: &Call) -> Result<(String, String), ApiError> {
-    let url = call.request.url().map_err(|_| ApiError::invalid("The URL is malformed."))?;
+    let url = call
+        .request
+        .url()
+        .map_err(|_| ApiError::invalid("The URL is malformed."))?;
     let asked = |name: &str| {
         let pair = url.query_pairs().find(|(key, _)| key == name);
         pair.map(|(_, value)| date(name, &value)).transpose()
@@ -105,7 +111,10 @@ pub fn span(call: &Call) -> Result<(String, String), ApiError> {
     let to = asked("to")?.unwrap_or(today + chrono::Duration::days(1));
     let from = asked("from")?.unwrap_or(to - chrono::Duration::days(DEFAULT_DAYS));
     if from > to || to.signed_duration_since(from).num_days() > 366 {
-        return Err(ApiError::invalid_field("from", "`from` must be at most 366 days before `to`."));
+        return Err(ApiError::invalid_field(
+            "from",
+            "`from` must be at most 366 days before `to`.",
+        ));
     }
     Ok((from.to_string(), to.to_string()))
 }

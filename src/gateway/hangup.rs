@@ -26,10 +26,7 @@ impl HangUp {
         });
         // A signal that takes no listener never tells: the lease ends the reservation instead.
         let _ = signal.add_event_listener_with_callback("abort", on_abort.unchecked_ref());
-        Self {
-            left,
-            gone,
-        }
+        Self { left, gone }
     }
 }
 

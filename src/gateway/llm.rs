@@ -90,16 +90,40 @@ async fn answer(session: &mut Session, request: LlmRequest, endpoint: &str) -> H
         lease: session.lease(),
     };
     if overflow::prefers_async(&session.call.request) {
-        return overflow::now_or_later(session, call, Later { request: &request, endpoint }).await;
+        return overflow::now_or_later(
+            session,
+            call,
+            Later {
+                request: &request,
+                endpoint,
+            },
+        )
+        .await;
     }
     let pass = match session.admit(call).await {
         Err(ApiError::Refused(refused)) => {
-            return overflow::refused(session, refused, Later { request: &request, endpoint }).await;
+            return overflow::refused(
+                session,
+                refused,
+                Later {
+                    request: &request,
+                    endpoint,
+                },
+            )
+            .await;
         }
         admitted => admitted?,
     };
     let target = lane(session, target, &pass).await?;
-    conduct::run(session, Dispatch { request, target, pass }).await
+    conduct::run(
+        session,
+        Dispatch {
+            request,
+            target,
+            pass,
+        },
+    )
+    .await
 }
 
 /// The provider's own count would cost a hop and a key's budget; the gateway's estimate is what it

@@ -346,13 +346,18 @@ impl Reading {
 
     /// Tokens that were surely written.
     fn written(&self) -> u64 {
-        self.completion.unwrap_or(0).saturating_add(self.since.least())
+        self.completion
+            .unwrap_or(0)
+            .saturating_add(self.since.least())
     }
 
     /// The prompt's share of the budget was an estimate, so only the completion is held to its own: who
     /// keeps to `max_tokens` is never cut because the prompt was longer than it looked.
     fn is_over_budget(&self) -> bool {
-        self.protocol.is_open() && self.allowed().is_some_and(|allowed| self.written() > allowed)
+        self.protocol.is_open()
+            && self
+                .allowed()
+                .is_some_and(|allowed| self.written() > allowed)
     }
 
     fn end_at_bound(&self) -> String {

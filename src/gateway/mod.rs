@@ -25,12 +25,12 @@ mod upstream;
 mod usage;
 mod workers_ai;
 
-pub use dialect::Dialect;
 pub use complete::{Completed, Dispatch};
+pub use dialect::Dialect;
 pub use headers::to_upstream as headers_to_upstream;
 pub use llm::{llm, simple_query, work};
-pub use request::LlmRequest;
 pub use own_keys::own_keys;
+pub use request::LlmRequest;
 pub use session::{Pass, Session, rejected};
 pub use upstream::timed_out;
 
@@ -44,9 +44,7 @@ pub async fn unknown(call: Call) -> Handled {
     match protected::find(&call).await? {
         Place::Route(route, path) => protected::serve(call, route, path).await,
         Place::Nowhere => nowhere(call, ApiError::no_route()).await,
-        Place::Ambiguous(why) => {
-            nowhere(call, ApiError::invalid(format!("The path {why}."))).await
-        }
+        Place::Ambiguous(why) => nowhere(call, ApiError::invalid(format!("The path {why}."))).await,
     }
 }
 

@@ -55,7 +55,10 @@ pub async fn find(
     match rows.iter().find(|row| row.is_called(name)) {
         Some(row) => Ok(Target {
             model: row.model.clone(),
-            upstream_model: row.upstream_model.clone().unwrap_or_else(|| row.model.clone()),
+            upstream_model: row
+                .upstream_model
+                .clone()
+                .unwrap_or_else(|| row.model.clone()),
             upstream: upstream::of_row(env, settings, row)?,
         }),
         None => Ok(Target {
@@ -117,21 +120,24 @@ async fn usable(session: &mut Session) -> Result<Vec<String>, ApiError> {
         return Err(session.input_error(Some(ENDPOINT), error).await);
     }
     session.arrive(Some(ENDPOINT)).await?;
-    let allowed = session.standing.as_ref().and_then(|s| s.allowed_models.clone());
+    let allowed = session
+        .standing
+        .as_ref()
+        .and_then(|s| s.allowed_models.clone());
     known(&session.call, allowed.as_deref()).await
 }
 
 /// Every model there is a name for, as far as the plan allows it.
-async fn known(
-    call: &Call,
-    allowed: Option<&[ModelPattern]>,
-) -> Result<Vec<String>, ApiError> {
+async fn known(call: &Call, allowed: Option<&[ModelPattern]>) -> Result<Vec<String>, ApiError> {
     let rows = rows(&call.env, call.now).await?;
     let mut names: Vec<String> = rows.iter().map(|row| row.model.clone()).collect();
     if call.settings.upstream_base_url.is_none() {
         names.extend(mock::MODELS.map(str::to_owned));
     }
-    let exact = allowed.unwrap_or_default().iter().filter(|p| !p.0.ends_with('*'));
+    let exact = allowed
+        .unwrap_or_default()
+        .iter()
+        .filter(|p| !p.0.ends_with('*'));
     names.extend(exact.map(|p| p.0.clone()));
     names.sort();
     names.dedup();

@@ -6,10 +6,10 @@ use crate::clock;
 use crate::http::limit_headers::{Meters, Refused};
 use crate::http::router::Call;
 use crate::http::{ApiError, Reply, Shape, ids};
-use crate::observe::Stage;
 use crate::limits::{
     self, Admission, Cause, Lane, OperationId, PolicyName, Rejection, Span, Verdict, Work,
 };
+use crate::observe::Stage;
 
 /// One authenticated call of the data plane: who calls, and what its answer will say of limits.
 pub struct Session {
@@ -75,7 +75,10 @@ impl Session {
     /// The call's answer, with what it says of limits.
     pub fn close(&self, outcome: Result<Reply, ApiError>) -> Reply {
         let mut reply = self.closed(outcome);
-        reply.notes.plan = self.standing.as_ref().map(|standing| standing.plan_id.clone());
+        reply.notes.plan = self
+            .standing
+            .as_ref()
+            .map(|standing| standing.plan_id.clone());
         reply
     }
 
@@ -140,9 +143,7 @@ impl Session {
             answer = self.ask(Ask::Admit(call.clone())).await;
         }
         match answer {
-            Ok(Answer::Decided { verdict, standing }) => {
-                self.apply(verdict, standing)
-            }
+            Ok(Answer::Decided { verdict, standing }) => self.apply(verdict, standing),
             Ok(other) => Err(self.denied(&other)),
             Err(OutOfReach) => self.without_account(&call).await,
         }
@@ -167,7 +168,9 @@ impl Session {
     pub async fn ask(&self, ask: Ask) -> Result<Answer, OutOfReach> {
         let asked = clock::now(&self.call.settings);
         let answer = client::ask(&self.call.env, &self.caller.user_id, self.asker(), ask).await;
-        self.call.timing.note(Stage::Account, clock::now(&self.call.settings).since(asked));
+        self.call
+            .timing
+            .note(Stage::Account, clock::now(&self.call.settings).since(asked));
         if answer.is_ok() {
             open::catch_up(&self.call, &self.caller.user_id);
         }
@@ -194,7 +197,13 @@ impl Session {
 
     /// How long a dispatched call may take without another word.
     pub fn lease(&self) -> Span {
-        Span(self.call.settings.upstream_timeout.0.saturating_add(LEASE_MARGIN.0))
+        Span(
+            self.call
+                .settings
+                .upstream_timeout
+                .0
+                .saturating_add(LEASE_MARGIN.0),
+        )
     }
 
     /// Takes a newer snapshot for the answer's headers.
@@ -292,7 +301,11 @@ const HELD_RETRIES: usize = 3;
 const HELD_PAUSE: std::time::Duration = std::time::Duration::from_millis(60);
 
 fn only_held(answer: &Answer) -> bool {
-    let Answer::Decided { verdict: Verdict::Refused(refusal), .. } = answer else {
+    let Answer::Decided {
+        verdict: Verdict::Refused(refusal),
+        ..
+    } = answer
+    else {
         return false;
     };
     refusal.violations.iter().all(|v| v.cause == Cause::Held)
@@ -314,8 +327,14 @@ pub fn rejected(rejection: &Rejection) -> ApiError {
             param: Some("max_tokens".to_owned()),
             code: "max_tokens_exceeded",
         },
-        Rejection::ExceedsQuota { policy, limit, cost } => ApiError::Invalid {
-            message: format!("This request costs {cost}, more than `{policy}` ever allows ({limit})."),
+        Rejection::ExceedsQuota {
+            policy,
+            limit,
+            cost,
+        } => ApiError::Invalid {
+            message: format!(
+                "This request costs {cost}, more than `{policy}` ever allows ({limit})."
+            ),
             param: None,
             code: "request_exceeds_quota",
         },

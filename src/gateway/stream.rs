@@ -1,7 +1,7 @@
 use futures::future::{Either, select};
+use web_sys::{ReadableStream, TransformStream, WritableStreamDefaultWriter};
 use worker::wasm_bindgen::JsValue;
 use worker::wasm_bindgen_futures::JsFuture;
-use web_sys::{ReadableStream, TransformStream, WritableStreamDefaultWriter};
 
 use super::hangup::HangUp;
 use super::meter::StreamEnd;

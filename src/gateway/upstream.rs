@@ -8,9 +8,9 @@ use worker::{
     AbortController, Env, Fetch, Headers, Method, Request, RequestInit, RequestRedirect, Response,
 };
 
+use super::Dialect;
 use super::headers;
 use super::workers_ai::Ai;
-use super::Dialect;
 use crate::budget::within;
 use crate::http::ApiError;
 use crate::http::body::MAX_JSON;
@@ -76,7 +76,9 @@ impl Answer {
     /// out; none calls a stream JSON, or anything else an event stream.
     pub fn fits(&self, asked_for_stream: bool) -> bool {
         let kind = self.headers.iter().find(|(name, _)| name == "content-type");
-        let is = |media: &str| kind.is_some_and(|(_, value)| value.to_ascii_lowercase().starts_with(media));
+        let is = |media: &str| {
+            kind.is_some_and(|(_, value)| value.to_ascii_lowercase().starts_with(media))
+        };
         match asked_for_stream {
             true => !is("application/json"),
             false => !is("text/event-stream"),
@@ -110,7 +112,10 @@ pub fn default(settings: &Settings) -> Upstream {
     match &settings.upstream_base_url {
         Some(url) => Upstream::Http {
             base_url: url.clone(),
-            auth: settings.upstream_api_key.clone().map_or(Auth::None, Auth::Bearer),
+            auth: settings
+                .upstream_api_key
+                .clone()
+                .map_or(Auth::None, Auth::Bearer),
         },
         None => Upstream::Mock,
     }
@@ -118,7 +123,11 @@ pub fn default(settings: &Settings) -> Upstream {
 
 /// The provider a row names.
 pub fn of_row(env: &Env, settings: &Settings, row: &ModelRow) -> Result<Upstream, ApiError> {
-    let key = row.secret_name.as_deref().map(|name| secret(env, name)).transpose()?;
+    let key = row
+        .secret_name
+        .as_deref()
+        .map(|name| secret(env, name))
+        .transpose()?;
     let default_base = match row.upstream {
         UpstreamKind::Mock => return Ok(Upstream::Mock),
         UpstreamKind::WorkersAi => {
@@ -187,7 +196,12 @@ pub async fn collect(mut chunks: Chunks, timeout: Span) -> Result<Vec<u8>, ApiEr
 
 /// The provider's answer makes no sense.
 pub fn garbage() -> ApiError {
-    upstream_error(502, "The provider's answer could not be read.", "upstream_invalid_answer", Some(1))
+    upstream_error(
+        502,
+        "The provider's answer could not be read.",
+        "upstream_invalid_answer",
+        Some(1),
+    )
 }
 
 fn request(sending: &Sending<'_>, body: &[u8]) -> worker::Result<Request> {
@@ -296,12 +310,22 @@ fn retry_after(response: &Response) -> Option<u64> {
 }
 
 fn unreachable() -> ApiError {
-    upstream_error(502, "The provider is out of reach.", "upstream_unreachable", Some(2))
+    upstream_error(
+        502,
+        "The provider is out of reach.",
+        "upstream_unreachable",
+        Some(2),
+    )
 }
 
 /// The provider took too long.
 pub fn timed_out() -> ApiError {
-    upstream_error(504, "The provider took too long.", "upstream_timeout", Some(2))
+    upstream_error(
+        504,
+        "The provider took too long.",
+        "upstream_timeout",
+        Some(2),
+    )
 }
 
 fn upstream_error(

@@ -21,8 +21,15 @@ use crate::limits::Span;
 use tell::{Frame, Teller};
 
 /// Fields of OpenAI's that Workers AI has no word for.
-const UNKNOWN_THERE: [&str; 7] =
-    ["model", "stream_options", "n", "best_of", "user", "store", "metadata"];
+const UNKNOWN_THERE: [&str; 7] = [
+    "model",
+    "stream_options",
+    "n",
+    "best_of",
+    "user",
+    "store",
+    "metadata",
+];
 
 /// The `AI` binding.
 #[derive(Clone)]
@@ -81,11 +88,18 @@ fn stream(events: ReadableStream, frame: Frame) -> Result<Answer, ApiError> {
 }
 
 fn whole(output: &JsValue, frame: &Frame) -> Result<Answer, ApiError> {
-    let text = js_sys::JSON::stringify(output).ok().and_then(|text| text.as_string());
+    let text = js_sys::JSON::stringify(output)
+        .ok()
+        .and_then(|text| text.as_string());
     let output: Option<Value> = text.and_then(|text| serde_json::from_str(&text).ok());
-    let told = output.and_then(|output| frame.whole(&output)).ok_or_else(upstream::garbage)?;
+    let told = output
+        .and_then(|output| frame.whole(&output))
+        .ok_or_else(upstream::garbage)?;
     let bytes = Ok::<_, Broken>(told.to_string().into_bytes());
-    Ok(Answer::good("application/json", futures::stream::iter([bytes]).boxed_local()))
+    Ok(Answer::good(
+        "application/json",
+        futures::stream::iter([bytes]).boxed_local(),
+    ))
 }
 
 fn input(request: &LlmRequest, model: &str, max_tokens: Option<u64>) -> Result<Value, ApiError> {
@@ -93,10 +107,18 @@ fn input(request: &LlmRequest, model: &str, max_tokens: Option<u64>) -> Result<V
     match request.dialect() {
         Dialect::Embeddings => return Ok(json!({"text": request.body().get("input")})),
         Dialect::ChatCompletions | Dialect::Completions => {}
-        _ => return Err(ApiError::invalid_field("model", format!("This route {words}"))),
+        _ => {
+            return Err(ApiError::invalid_field(
+                "model",
+                format!("This route {words}"),
+            ));
+        }
     }
     if request.choices() != 1 {
-        return Err(ApiError::invalid_field("n", format!("More than one answer {words}")));
+        return Err(ApiError::invalid_field(
+            "n",
+            format!("More than one answer {words}"),
+        ));
     }
     let mut fields = request.bounded(model, max_tokens);
     fields.retain(|name, _| !UNKNOWN_THERE.contains(&name.as_str()));
@@ -150,9 +172,11 @@ mod tests {
 
     #[test]
     fn the_bound_has_one_name_and_what_is_unknown_there_stays_here() {
-        let request = request(&json!({"model": "a", "messages": [{"role": "user", "content": "hi"}],
+        let request = request(
+            &json!({"model": "a", "messages": [{"role": "user", "content": "hi"}],
             "max_completion_tokens": 90, "max_tokens": 50, "stream": true, "user": "u", "n": 1,
-            "stream_options": {"include_usage": true}, "temperature": 0}));
+            "stream_options": {"include_usage": true}, "temperature": 0}),
+        );
         let input = input(&request, "@cf/x", Some(80)).unwrap();
         assert_eq!(
             input,
@@ -178,9 +202,18 @@ mod tests {
             | ApiError::NotFound { code, .. } => code,
             _ => "other",
         };
-        assert_eq!(code("AiError: 5007: No such model @cf/x"), "model_not_found");
-        assert_eq!(code("3040: Capacity temporarily exceeded"), "upstream_overloaded");
-        assert_eq!(code("5006: Error: required properties at '/' are 'prompt'"), "upstream_rejected");
+        assert_eq!(
+            code("AiError: 5007: No such model @cf/x"),
+            "model_not_found"
+        );
+        assert_eq!(
+            code("3040: Capacity temporarily exceeded"),
+            "upstream_overloaded"
+        );
+        assert_eq!(
+            code("5006: Error: required properties at '/' are 'prompt'"),
+            "upstream_rejected"
+        );
         assert_eq!(code("odd"), "upstream_error");
     }
 }

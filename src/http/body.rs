@@ -32,7 +32,11 @@ pub async fn read(request: &mut Request, limit: usize) -> Result<Vec<u8>, ApiErr
             break;
         }
     }
-    if received > limit { Err(too_large) } else { Ok(body) }
+    if received > limit {
+        Err(too_large)
+    } else {
+        Ok(body)
+    }
 }
 
 fn declared_length(request: &Request) -> Option<usize> {

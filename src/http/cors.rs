@@ -65,7 +65,10 @@ impl Origin {
         let mut reply = Reply::empty(204);
         if self.0.is_some() {
             let asked = header(request, "access-control-request-headers");
-            reply.set("access-control-allow-methods", "GET, POST, PUT, PATCH, DELETE, OPTIONS");
+            reply.set(
+                "access-control-allow-methods",
+                "GET, POST, PUT, PATCH, DELETE, OPTIONS",
+            );
             reply.set("access-control-allow-headers", granted(&asked));
             reply.set("access-control-max-age", "7200");
         }
@@ -75,7 +78,9 @@ impl Origin {
 }
 
 fn granted(asked: &str) -> String {
-    let names = asked.split(',').map(|name| name.trim().to_ascii_lowercase());
+    let names = asked
+        .split(',')
+        .map(|name| name.trim().to_ascii_lowercase());
     let granted: Vec<_> = names
         .filter(|n| ALLOWED.contains(&n.as_str()) || n.starts_with("x-stainless-"))
         .collect();
@@ -83,7 +88,12 @@ fn granted(asked: &str) -> String {
 }
 
 fn header(request: &Request, name: &str) -> String {
-    request.headers().get(name).ok().flatten().unwrap_or_default()
+    request
+        .headers()
+        .get(name)
+        .ok()
+        .flatten()
+        .unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -189,14 +189,15 @@ impl ApiError {
         match self {
             Self::Invalid { code, .. } => {
                 let never = *code == "request_exceeds_quota";
-                Row { never_retry: never, ..row(400, code, bad, bad) }
+                Row {
+                    never_retry: never,
+                    ..row(400, code, bad, bad)
+                }
             }
             Self::NoCredential | Self::BadCredential(_) => {
                 row(401, "invalid_api_key", bad, "authentication_error")
             }
-            Self::Forbidden { code, .. } => {
-                row(403, code, "permission_error", "permission_error")
-            }
+            Self::Forbidden { code, .. } => row(403, code, "permission_error", "permission_error"),
             Self::NotFound { code, .. } => row(404, code, bad, "not_found_error"),
             Self::MethodNotAllowed(_) => row(405, "method_not_allowed", bad, bad),
             Self::Conflict(_) => row(409, "conflict", "conflict", "conflict_error"),
@@ -214,13 +215,23 @@ impl ApiError {
             },
             Self::Unavailable(_) => Row {
                 retry_after: Some(RETRY_SOON),
-                ..row(overloaded(shape), "server_is_overloaded", "server_error", "overloaded_error")
+                ..row(
+                    overloaded(shape),
+                    "server_is_overloaded",
+                    "server_error",
+                    "overloaded_error",
+                )
             },
             Self::NotYetInForce => Row {
                 retry_after: Some(RETRY_SOON),
                 ..row(503, "not_yet_in_force", "server_error", "overloaded_error")
             },
-            Self::Upstream { status, code, retry_after, .. } => Row {
+            Self::Upstream {
+                status,
+                code,
+                retry_after,
+                ..
+            } => Row {
                 retry_after: *retry_after,
                 never_retry: retry_after.is_none(),
                 ..row(*status, code, "server_error", upstream_kind(*status))
@@ -277,12 +288,7 @@ impl ApiError {
     }
 }
 
-const fn row(
-    status: u16,
-    code: &'static str,
-    kind: &'static str,
-    anthropic: &'static str,
-) -> Row {
+const fn row(status: u16, code: &'static str, kind: &'static str, anthropic: &'static str) -> Row {
     Row {
         status,
         code,

@@ -99,7 +99,10 @@ impl Meters {
         if let Some(policy) = self.shortest(Unit::Requests) {
             let reset = go_duration(policy.resets_at.since(self.now));
             headers.push(("x-ratelimit-limit-requests", policy.limit.to_string()));
-            headers.push(("x-ratelimit-remaining-requests", policy.remaining.to_string()));
+            headers.push((
+                "x-ratelimit-remaining-requests",
+                policy.remaining.to_string(),
+            ));
             headers.push(("x-ratelimit-reset-requests", reset));
         }
         if let Some(policy) = self.shortest(Unit::Tokens) {
@@ -115,14 +118,23 @@ impl Meters {
         let mut headers = Vec::new();
         if let Some(policy) = self.shortest(Unit::Requests) {
             let reset = rfc3339(policy.resets_at);
-            headers.push(("anthropic-ratelimit-requests-limit", policy.limit.to_string()));
-            headers.push(("anthropic-ratelimit-requests-remaining", policy.remaining.to_string()));
+            headers.push((
+                "anthropic-ratelimit-requests-limit",
+                policy.limit.to_string(),
+            ));
+            headers.push((
+                "anthropic-ratelimit-requests-remaining",
+                policy.remaining.to_string(),
+            ));
             headers.push(("anthropic-ratelimit-requests-reset", reset));
         }
         if let Some(policy) = self.shortest(Unit::Tokens) {
             let reset = rfc3339(policy.resets_at);
             headers.push(("anthropic-ratelimit-tokens-limit", policy.limit.to_string()));
-            headers.push(("anthropic-ratelimit-tokens-remaining", policy.remaining.to_string()));
+            headers.push((
+                "anthropic-ratelimit-tokens-remaining",
+                policy.remaining.to_string(),
+            ));
             headers.push(("anthropic-ratelimit-tokens-reset", reset));
         }
         headers
@@ -155,7 +167,11 @@ impl Refused {
             .filter_map(|v| self.entry(v))
             .collect();
         let decisive = self.decisive().map(|v| &v.policy);
-        let tightest = self.meters.policies.iter().find(|p| Some(&p.name) == decisive);
+        let tightest = self
+            .meters
+            .policies
+            .iter()
+            .find(|p| Some(&p.name) == decisive);
         let mut headers = self.meters.write(&listed, tightest, shape);
         if !self.never_retry() {
             let exact = self.decisive().map_or(0, |v| v.wait.0);
@@ -276,7 +292,8 @@ impl Refused {
                 } else {
                     PolicyKind::Sliding
                 };
-                self.meters.jitter(&violation.policy, kind, violation.resets_at)
+                self.meters
+                    .jitter(&violation.policy, kind, violation.resets_at)
             }
         };
         violation.wait.seconds_ceil().max(1).saturating_add(jitter)
@@ -383,8 +400,18 @@ pub fn rfc3339(at: Millis) -> String {
 mod tests {
     use super::*;
 
-    fn view(name: PolicyName, limit: u64, remaining: u64, window: u64, resets_in: u64) -> PolicyView {
-        let kind = if name.is_quota() { PolicyKind::Fixed } else { PolicyKind::Bucket };
+    fn view(
+        name: PolicyName,
+        limit: u64,
+        remaining: u64,
+        window: u64,
+        resets_in: u64,
+    ) -> PolicyView {
+        let kind = if name.is_quota() {
+            PolicyKind::Fixed
+        } else {
+            PolicyKind::Bucket
+        };
         let unit = match name {
             PolicyName::MonthlyTokens | PolicyName::TokensPerMinute => Unit::Tokens,
             _ => Unit::Requests,
@@ -415,13 +442,29 @@ mod tests {
     }
 
     fn find(headers: &[(&'static str, String)], name: &str) -> Option<String> {
-        headers.iter().find(|(n, _)| *n == name).map(|(_, v)| v.clone())
+        headers
+            .iter()
+            .find(|(n, _)| *n == name)
+            .map(|(_, v)| v.clone())
     }
 
     fn refused(policy: PolicyName, wait: Span) -> Refused {
         let resets_at = Millis(1_000_000 + wait.0);
-        let violation = Violation { policy, cause: Cause::Spent, limit: 10, remaining: 0, wait, resets_at };
-        Refused::new(meters(), Refusal { violations: vec![violation] }).unwrap()
+        let violation = Violation {
+            policy,
+            cause: Cause::Spent,
+            limit: 10,
+            remaining: 0,
+            wait,
+            resets_at,
+        };
+        Refused::new(
+            meters(),
+            Refusal {
+                violations: vec![violation],
+            },
+        )
+        .unwrap()
     }
 
     #[test]

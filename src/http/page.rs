@@ -92,7 +92,13 @@ mod tests {
     fn bounds() {
         assert_eq!(of("").unwrap().limit, 50);
         assert_eq!(of("?limit=200").unwrap().limit, 200);
-        for bad in ["?limit=0", "?limit=201", "?limit=x", "?limit=-1", "?cursor=!"] {
+        for bad in [
+            "?limit=0",
+            "?limit=201",
+            "?limit=x",
+            "?limit=-1",
+            "?cursor=!",
+        ] {
             assert!(of(bad).is_err(), "{bad}");
         }
     }
@@ -104,7 +110,10 @@ mod tests {
         let answer = page.answer(rows, |r| (r.0, r.1), |r| json!(r.1));
         assert_eq!(answer["data"], json!(["c", "b"]));
         let cursor = answer["next_cursor"].as_str().unwrap();
-        assert_eq!(of(&format!("?cursor={cursor}")).unwrap().after, Some((2, "b".to_owned())));
+        assert_eq!(
+            of(&format!("?cursor={cursor}")).unwrap().after,
+            Some((2, "b".to_owned()))
+        );
         let last = page.answer(vec![(1u64, "a")], |r| (r.0, r.1), |r| json!(r.1));
         assert_eq!(last["next_cursor"], Value::Null);
     }

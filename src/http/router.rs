@@ -114,7 +114,9 @@ async fn route_of_one(call: Call, path: &str) -> Handled {
     if let Some(id) = path.strip_prefix("/api/jobs/").filter(|id| is_segment(id)) {
         return jobs::desk::one(call, id).await;
     }
-    let notification = path.strip_prefix("/api/notifications/").and_then(|rest| rest.strip_suffix("/read"));
+    let notification = path
+        .strip_prefix("/api/notifications/")
+        .and_then(|rest| rest.strip_suffix("/read"));
     if let Some(id) = notification.filter(|id| is_segment(id)) {
         return notify::desk::read(call, id).await;
     }

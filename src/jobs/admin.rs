@@ -20,14 +20,24 @@ const DEAD_LETTERS: u64 = 50;
 /// `GET /admin/jobs?status=&user_id=`: jobs of all users, and the messages nobody could read.
 pub async fn list(visit: &Visit) -> Handled {
     let env = &visit.call.env;
-    let status = visit.query("status")?.map(|word| status(&word)).transpose()?;
+    let status = visit
+        .query("status")?
+        .map(|word| status(&word))
+        .transpose()?;
     let user = visit.query("user_id")?;
     let page = visit.page()?;
-    let rows = jobs::list(env, user.as_deref(), status, &page).await.map_err(failed)?;
+    let rows = jobs::list(env, user.as_deref(), status, &page)
+        .await
+        .map_err(failed)?;
     let mut answer = page.answer(rows, JobRow::key, operators_json);
-    let letters = dead_letters::newest(env, DEAD_LETTERS).await.map_err(failed)?;
+    let letters = dead_letters::newest(env, DEAD_LETTERS)
+        .await
+        .map_err(failed)?;
     if let Some(fields) = answer.as_object_mut() {
-        fields.insert("dead_letters".to_owned(), letters.iter().map(letter_json).collect());
+        fields.insert(
+            "dead_letters".to_owned(),
+            letters.iter().map(letter_json).collect(),
+        );
     }
     Ok(Reply::json(200, &answer))
 }
@@ -44,12 +54,15 @@ pub async fn retry(visit: &Visit) -> Handled {
         before: Some(json!({"status": before.status})),
         after: Some(json!({"status": JobStatus::Queued})),
     };
-    let revived = jobs::revive(env, id, now, schedule::expiry(now), &entry).await.map_err(failed)?;
+    let revived = jobs::revive(env, id, now, schedule::expiry(now), &entry)
+        .await
+        .map_err(failed)?;
     let job = jobs::load(env, id).await.map_err(failed)?;
     let job = job.ok_or_else(|| ApiError::not_found("job"))?;
     if !revived {
         let word = job.status.word();
-        let words = format!("Only a job that failed or expired can be retried; this one is {word}.");
+        let words =
+            format!("Only a job that failed or expired can be retried; this one is {word}.");
         return Err(ApiError::Conflict(words));
     }
     // If the queue is out the clean-up sends the message: the job itself is waiting again.
@@ -70,16 +83,23 @@ pub async fn cancel(visit: &Visit) -> Handled {
         after: Some(json!({"status": JobStatus::Cancelled})),
     };
     let (env, now) = (&visit.call.env, visit.call.now);
-    jobs::cancel_any(env, &visit.id, now, &entry).await.map_err(failed)?;
+    jobs::cancel_any(env, &visit.id, now, &entry)
+        .await
+        .map_err(failed)?;
     let job = found(visit).await?;
     match job.status {
         JobStatus::Cancelled => Ok(Reply::json(200, &operators_json(&job))),
-        ended => Err(ApiError::Conflict(format!("The job has already {}.", ended.word()))),
+        ended => Err(ApiError::Conflict(format!(
+            "The job has already {}.",
+            ended.word()
+        ))),
     }
 }
 
 async fn found(visit: &Visit) -> Result<JobRow, ApiError> {
-    let job = jobs::any(&visit.call.env, &visit.id).await.map_err(failed)?;
+    let job = jobs::any(&visit.call.env, &visit.id)
+        .await
+        .map_err(failed)?;
     job.ok_or_else(|| ApiError::not_found("job"))
 }
 

@@ -63,7 +63,11 @@ struct Consumer<'a> {
 
 impl<'a> Consumer<'a> {
     fn of(env: &'a Env, message: TaskMessage) -> Self {
-        Self { env, settings: Settings::of(env), message }
+        Self {
+            env,
+            settings: Settings::of(env),
+            message,
+        }
     }
 
     fn now(&self) -> Millis {
@@ -92,7 +96,12 @@ impl<'a> Consumer<'a> {
             // It may have been written all the same.
             Err(_) => return self.put_back(&claim, now).await,
         }
-        let run = Run { env: self.env, settings: self.settings.clone(), now, job };
+        let run = Run {
+            env: self.env,
+            settings: self.settings.clone(),
+            now,
+            job,
+        };
         match run.go().await {
             Next::Wait(until) => self.wait(&claim, until).await,
             Next::Again(pause) => self.again(job, &claim, pause).await,
@@ -105,7 +114,11 @@ impl<'a> Consumer<'a> {
     async fn wait(&self, claim: &str, until: Millis) -> Fate {
         let next = self.message.successor();
         let sent = next.send(self.env, until.since(self.now())).await.is_ok();
-        let ticket = if sent { next.ticket } else { self.message.ticket };
+        let ticket = if sent {
+            next.ticket
+        } else {
+            self.message.ticket
+        };
         // If this fails too, the lease ends the claim.
         let _ = jobs::wait(self.env, &self.message.job, claim, until, ticket).await;
         done_if(sent)
@@ -123,7 +136,11 @@ impl<'a> Consumer<'a> {
     async fn again(&self, job: &Work, claim: &str, pause: Span) -> Fate {
         let next = self.message.successor();
         let sent = next.send(self.env, pause).await.is_ok();
-        let ticket = if sent { next.ticket } else { self.message.ticket };
+        let ticket = if sent {
+            next.ticket
+        } else {
+            self.message.ticket
+        };
         let until = self.now().plus(pause);
         if jobs::again(self.env, &job.job_id, claim, until, ticket).await == Ok(true) {
             // If the account is out, the next round does this before anything else.
@@ -239,7 +256,12 @@ fn used(job: &Work) -> Option<(u64, u64, bool)> {
 fn worth_keeping(ending: &Ending) -> Option<KeptAnswer> {
     let (prompt, completion, estimated) = ending.used?;
     let result = ending.result.clone()?;
-    Some(KeptAnswer { result, prompt, completion, estimated })
+    Some(KeptAnswer {
+        result,
+        prompt,
+        completion,
+        estimated,
+    })
 }
 
 async fn pause(span: Span) {

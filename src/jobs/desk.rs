@@ -25,11 +25,17 @@ async fn list_body(session: &mut Session) -> Handled {
     if session.call.request.method() != Method::Get {
         return Err(not_allowed(session));
     }
-    let url = session.call.request.url().map_err(|_| ApiError::invalid("The URL is malformed."))?;
+    let url = session
+        .call
+        .request
+        .url()
+        .map_err(|_| ApiError::invalid("The URL is malformed."))?;
     let page = Page::of(&url)?;
     session.view().await?;
     let user = Some(session.caller.user_id.as_str());
-    let rows = jobs::list(&session.call.env, user, None, &page).await.map_err(|_| out())?;
+    let rows = jobs::list(&session.call.env, user, None, &page)
+        .await
+        .map_err(|_| out())?;
     Ok(Reply::json(200, &page.answer(rows, JobRow::key, job_json)))
 }
 
@@ -49,7 +55,9 @@ async fn show(session: &mut Session, id: &str) -> Handled {
     let job = find(session, id).await?;
     let mut reply = Reply::json(200, &job_json(&job));
     if job.finished_at_ms.is_none() {
-        let wait = Millis(job.not_before_ms).since(session.call.now).seconds_ceil();
+        let wait = Millis(job.not_before_ms)
+            .since(session.call.now)
+            .seconds_ceil();
         reply.set("retry-after", wait.max(POLL).to_string());
     }
     Ok(reply)
@@ -59,17 +67,24 @@ async fn show(session: &mut Session, id: &str) -> Handled {
 async fn cancel(session: &mut Session, id: &str) -> Handled {
     session.view().await?;
     let (env, user) = (&session.call.env, &session.caller.user_id);
-    jobs::cancel(env, user, id, session.call.now).await.map_err(|_| out())?;
+    jobs::cancel(env, user, id, session.call.now)
+        .await
+        .map_err(|_| out())?;
     let job = find(session, id).await?;
     match job.status {
         JobStatus::Cancelled => Ok(Reply::json(200, &job_json(&job))),
-        ended => Err(ApiError::Conflict(format!("The job has already {}.", ended.word()))),
+        ended => Err(ApiError::Conflict(format!(
+            "The job has already {}.",
+            ended.word()
+        ))),
     }
 }
 
 async fn find(session: &Session, id: &str) -> Result<JobRow, ApiError> {
     let found = jobs::one(&session.call.env, &session.caller.user_id, id).await;
-    found.map_err(|_| out())?.ok_or_else(|| ApiError::not_found("job"))
+    found
+        .map_err(|_| out())?
+        .ok_or_else(|| ApiError::not_found("job"))
 }
 
 impl JobRow {

@@ -25,17 +25,28 @@ pub struct TaskMessage {
 impl TaskMessage {
     /// A message about `job`.
     pub fn new(job: &str, ticket: u64) -> Self {
-        Self { v: VERSION, job: job.to_owned(), ticket, faults: 0 }
+        Self {
+            v: VERSION,
+            job: job.to_owned(),
+            ticket,
+            faults: 0,
+        }
     }
 
     /// The one that takes this one's place.
     pub fn successor(&self) -> Self {
-        Self { faults: 0, ..Self::new(&self.job, self.ticket.saturating_add(1)) }
+        Self {
+            faults: 0,
+            ..Self::new(&self.job, self.ticket.saturating_add(1))
+        }
     }
 
     /// The one that takes this one's place when something of ours was out.
     pub fn after_fault(&self) -> Self {
-        Self { faults: self.faults.saturating_add(1), ..self.successor() }
+        Self {
+            faults: self.faults.saturating_add(1),
+            ..self.successor()
+        }
     }
 
     /// Reads a message of any version that has what this one needs.

@@ -86,7 +86,11 @@ impl Run<'_> {
             Some(model) => self.find(model).await?,
             None => target,
         };
-        let dispatch = Dispatch { request, target, pass };
+        let dispatch = Dispatch {
+            request,
+            target,
+            pass,
+        };
         let time = provider_time(&self.settings);
         let headers: Vec<(String, String)> =
             serde_json::from_str(&self.job.headers).unwrap_or_default();
@@ -108,7 +112,11 @@ impl Run<'_> {
             })
         };
         if self.job.has_user == 0 {
-            return Err(ended(JobStatus::Failed, "user_deleted", "The user is no longer there."));
+            return Err(ended(
+                JobStatus::Failed,
+                "user_deleted",
+                "The user is no longer there.",
+            ));
         }
         if self.job.has_key == 0 {
             let message = "The API key the job was sent with was revoked.";
@@ -125,14 +133,20 @@ impl Run<'_> {
     async fn give_back_last_round(&self) -> Result<(), Stopped> {
         match self.job.round.checked_sub(1) {
             None => Ok(()),
-            Some(last) => give_back(self.env, self.job, last).await.map_err(|_| Next::Fault),
+            Some(last) => give_back(self.env, self.job, last)
+                .await
+                .map_err(|_| Next::Fault),
         }
     }
 
     fn request(&self) -> Result<LlmRequest, Stopped> {
         let dialect = Dialect::of_path(&self.job.path);
         let request = dialect.and_then(|d| LlmRequest::parse(d, self.job.body.as_bytes()).ok());
-        request.ok_or_else(|| Next::end(failed(&ApiError::invalid("The request is no longer understood."))))
+        request.ok_or_else(|| {
+            Next::end(failed(&ApiError::invalid(
+                "The request is no longer understood.",
+            )))
+        })
     }
 
     async fn find(&self, model: &str) -> Result<gateway::models::Target, Stopped> {
@@ -144,7 +158,9 @@ impl Run<'_> {
     }
 
     async fn admit(&self, request: &LlmRequest, model: &str) -> Result<Pass, Stopped> {
-        let lease = Self::lease(&self.settings).0.saturating_add(RESERVATION_MARGIN.0);
+        let lease = Self::lease(&self.settings)
+            .0
+            .saturating_add(RESERVATION_MARGIN.0);
         let call = limits::Call {
             operation: operation(&self.job.job_id, self.job.round),
             work: gateway::work(request),
@@ -160,17 +176,26 @@ impl Run<'_> {
             provision: false,
         };
         match client::ask(self.env, &self.job.user_id, asker, Ask::Admit(call)).await {
-            Ok(Answer::Decided { verdict: Verdict::Admitted(admission), standing }) => {
-                Ok(Pass::of(admission, &standing))
-            }
-            Ok(Answer::Decided { verdict: Verdict::Refused(refusal), .. }) => {
+            Ok(Answer::Decided {
+                verdict: Verdict::Admitted(admission),
+                standing,
+            }) => Ok(Pass::of(admission, &standing)),
+            Ok(Answer::Decided {
+                verdict: Verdict::Refused(refusal),
+                ..
+            }) => {
                 let violation = refusal.decisive().ok_or(Next::Fault)?;
                 let until = schedule::after_refusal(&self.job.job_id, violation, self.now);
                 Err(Next::Wait(until))
             }
-            Ok(Answer::Decided { verdict: Verdict::Rejected(rejection), .. }) => Err(rejected(&rejection)),
+            Ok(Answer::Decided {
+                verdict: Verdict::Rejected(rejection),
+                ..
+            }) => Err(rejected(&rejection)),
             Ok(Answer::KeyRevoked) => Err(Next::end(failed(&ApiError::BadCredential("revoked")))),
-            Ok(Answer::NoSuchUser) => Err(Next::end(failed(&ApiError::BadCredential("unknown user")))),
+            Ok(Answer::NoSuchUser) => {
+                Err(Next::end(failed(&ApiError::BadCredential("unknown user"))))
+            }
             _ => Err(Next::Fault),
         }
     }
@@ -188,7 +213,12 @@ impl Run<'_> {
             _ => {
                 let message = format!("The answer is larger than {MAX_RESULT} bytes.");
                 let error = error_json("result_too_large", "server_error", &message);
-                Ok(Ending { status: JobStatus::Failed, result: None, error: Some(error), used })
+                Ok(Ending {
+                    status: JobStatus::Failed,
+                    result: None,
+                    error: Some(error),
+                    used,
+                })
             }
         }
     }
@@ -196,9 +226,10 @@ impl Run<'_> {
     fn provider_failed(&self, error: &ApiError) -> Stopped {
         let attempts = self.job.attempts.saturating_add(1);
         match error {
-            ApiError::Upstream { retry_after: Some(seconds), .. }
-                if attempts < schedule::MOST_ATTEMPTS =>
-            {
+            ApiError::Upstream {
+                retry_after: Some(seconds),
+                ..
+            } if attempts < schedule::MOST_ATTEMPTS => {
                 Next::Again(schedule::after_failure(attempts, Some(*seconds)))
             }
             other => Next::end(failed(other)),
@@ -207,9 +238,17 @@ impl Run<'_> {
 }
 
 /// Settles a finished job: what it used, or that it used nothing. Saying so twice is saying it once.
-pub async fn settle(env: &Env, job: &Work, used: Option<(u64, u64, bool)>) -> Result<(), client::OutOfReach> {
+pub async fn settle(
+    env: &Env,
+    job: &Work,
+    used: Option<(u64, u64, bool)>,
+) -> Result<(), client::OutOfReach> {
     let outcome = match used {
-        Some((prompt, completion, estimated)) => Outcome::Used { prompt, completion, estimated },
+        Some((prompt, completion, estimated)) => Outcome::Used {
+            prompt,
+            completion,
+            estimated,
+        },
         None => Outcome::Released,
     };
     tell(env, job, job.round, outcome).await
@@ -220,9 +259,19 @@ pub async fn give_back(env: &Env, job: &Work, round: u64) -> Result<(), client::
     tell(env, job, round, Outcome::Released).await
 }
 
-async fn tell(env: &Env, job: &Work, round: u64, outcome: Outcome) -> Result<(), client::OutOfReach> {
-    let ask = Ask::Settle { operation: operation(&job.job_id, round), outcome };
-    client::ask(env, &job.user_id, Asker::default(), ask).await.map(|_| ())
+async fn tell(
+    env: &Env,
+    job: &Work,
+    round: u64,
+    outcome: Outcome,
+) -> Result<(), client::OutOfReach> {
+    let ask = Ask::Settle {
+        operation: operation(&job.job_id, round),
+        outcome,
+    };
+    client::ask(env, &job.user_id, Asker::default(), ask)
+        .await
+        .map(|_| ())
 }
 
 /// What a round of a job is charged under.

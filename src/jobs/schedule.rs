@@ -52,9 +52,14 @@ pub fn step(job: &Work, ticket: u64, now: Millis) -> Step {
 /// When a job that `violation` refuses is tried again. Jobs that wait for one reset are spread over the
 /// minutes after it, each by its own id, so that nobody's many jobs keep another's one from running.
 pub fn after_refusal(job_id: &str, violation: &Violation, now: Millis) -> Millis {
-    let spread = if violation.policy.is_quota() { SPREAD } else { SHORT_SPREAD };
+    let spread = if violation.policy.is_quota() {
+        SPREAD
+    } else {
+        SHORT_SPREAD
+    };
     let wait = violation.wait.max(Span::seconds(1));
-    now.plus(wait).plus(jitter(job_id, &violation.policy, spread))
+    now.plus(wait)
+        .plus(jitter(job_id, &violation.policy, spread))
 }
 
 /// From when on a job is no longer tried.
@@ -74,7 +79,9 @@ pub fn after_fault(faults: u32) -> Span {
 }
 
 fn doubled(first: Span, times: u64) -> Span {
-    let factor = 1u64.checked_shl(u32::try_from(times).unwrap_or(u32::MAX)).unwrap_or(u64::MAX);
+    let factor = 1u64
+        .checked_shl(u32::try_from(times).unwrap_or(u32::MAX))
+        .unwrap_or(u64::MAX);
     Span(first.0.saturating_mul(factor))
 }
 
@@ -142,22 +149,43 @@ mod tests {
 
     #[test]
     fn one_that_somebody_has_is_left_alone_until_the_lease_is_over() {
-        let running = Work { lease_until_ms: 5_000, ..job(JobStatus::Running) };
+        let running = Work {
+            lease_until_ms: 5_000,
+            ..job(JobStatus::Running)
+        };
         assert_eq!(step(&running, 2, Millis(4_000)), Step::Wait(Span(1_000)));
         assert_eq!(step(&running, 2, Millis(5_000)), Step::Run);
     }
 
     #[test]
     fn one_that_expires_before_it_may_run_is_looked_at_then() {
-        let late = Work { not_before_ms: 200_000, ..job(JobStatus::Queued) };
+        let late = Work {
+            not_before_ms: 200_000,
+            ..job(JobStatus::Queued)
+        };
         assert_eq!(step(&late, 2, Millis(99_000)), Step::Wait(Span(1_000)));
     }
 
     #[test]
     fn a_finished_job_is_closed_once() {
-        for status in [JobStatus::Succeeded, JobStatus::Failed, JobStatus::Cancelled, JobStatus::Expired] {
+        for status in [
+            JobStatus::Succeeded,
+            JobStatus::Failed,
+            JobStatus::Cancelled,
+            JobStatus::Expired,
+        ] {
             assert_eq!(step(&job(status), 1, Millis(0)), Step::Close);
-            assert_eq!(step(&Work { closed: 1, ..job(status) }, 9, Millis(0)), Step::Drop);
+            assert_eq!(
+                step(
+                    &Work {
+                        closed: 1,
+                        ..job(status)
+                    },
+                    9,
+                    Millis(0)
+                ),
+                Step::Drop
+            );
         }
     }
 
@@ -171,7 +199,10 @@ mod tests {
             assert!(at(n) >= reset && late < SPREAD);
             a_tenth[usize::try_from(late.0 * 10 / SPREAD.0).unwrap()] += 1;
         }
-        assert!(a_tenth.iter().all(|n| (60..=140).contains(n)), "{a_tenth:?}");
+        assert!(
+            a_tenth.iter().all(|n| (60..=140).contains(n)),
+            "{a_tenth:?}"
+        );
         assert_eq!(at(1), at(1));
     }
 

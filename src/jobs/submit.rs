@@ -32,12 +32,14 @@ pub async fn submit(call: &Call, job: &NewJob, limit: Option<u64>) -> Result<(),
     let (env, id) = (call.env.clone(), job.job_id.clone());
     match taken {
         Ok(Ok(())) => {
-            call.context.wait_until(async move { retried(|| jobs::accept(&env, &id)).await });
+            call.context
+                .wait_until(async move { retried(|| jobs::accept(&env, &id)).await });
             Ok(())
         }
         Ok(Err(NotTaken::Full)) => Err(NotTaken::Full),
         Ok(Err(NotTaken::OutOfReach)) | Err(_) => {
-            call.context.wait_until(async move { retried(|| jobs::withdraw(&env, &id)).await });
+            call.context
+                .wait_until(async move { retried(|| jobs::withdraw(&env, &id)).await });
             Err(NotTaken::OutOfReach)
         }
     }

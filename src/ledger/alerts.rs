@@ -13,7 +13,13 @@ use crate::http::page::Page;
 use crate::limits::Millis;
 
 /// Every kind of alert.
-pub const KINDS: [&str; 5] = ["refusal_rate", "failed_open", "dead_letter", "ledger_lag", "drift"];
+pub const KINDS: [&str; 5] = [
+    "refusal_rate",
+    "failed_open",
+    "dead_letter",
+    "ledger_lag",
+    "drift",
+];
 
 /// One alert.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
@@ -87,7 +93,12 @@ pub async fn page(env: &Env, which: Which, page: &Page) -> Result<Vec<AlertRow>,
          ORDER BY opened_at_ms DESC, id DESC LIMIT ?3"
     );
     let at = page.after.as_ref().map(|(at, _)| *at);
-    Db::of(env)?.all(&sql, &[at.into(), page.after_id().into(), page.fetch().into()]).await
+    Db::of(env)?
+        .all(
+            &sql,
+            &[at.into(), page.after_id().into(), page.fetch().into()],
+        )
+        .await
 }
 
 /// Those that are open.
@@ -99,8 +110,16 @@ pub async fn open(env: &Env) -> Result<Vec<AlertRow>, LedgerError> {
 /// How many are open, by kind; a kind of which none is open is 0.
 pub async fn open_by_kind(env: &Env) -> Result<Vec<(String, u64)>, LedgerError> {
     let open = open(env).await?;
-    let count = |kind: &str| open.iter().filter(|alert| alert.kind == kind).map(|_| 1).sum();
-    Ok(KINDS.iter().map(|kind| ((*kind).to_owned(), count(kind))).collect())
+    let count = |kind: &str| {
+        open.iter()
+            .filter(|alert| alert.kind == kind)
+            .map(|_| 1)
+            .sum()
+    };
+    Ok(KINDS
+        .iter()
+        .map(|kind| ((*kind).to_owned(), count(kind)))
+        .collect())
 }
 
 /// Raises an alert, unless one of its kind and subject is open.
@@ -115,15 +134,24 @@ pub async fn raise(
     let sql = "INSERT INTO alerts (id, kind, subject, opened_at_ms, detail) \
                VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT DO NOTHING";
     let detail = detail.to_string();
-    let binds: [Bind<'_>; 5] =
-        [id.into(), kind.into(), subject.into(), now.0.into(), (&detail).into()];
+    let binds: [Bind<'_>; 5] = [
+        id.into(),
+        kind.into(),
+        subject.into(),
+        now.0.into(),
+        (&detail).into(),
+    ];
     Ok(Db::background(env)?.run(sql, &binds).await? > 0)
 }
 
 /// Clears an alert that is open.
 pub async fn clear(env: &Env, id: &str, now: Millis) -> Result<(), LedgerError> {
-    let sql = "UPDATE alerts SET closed_at_ms = ?2, told = 0 WHERE id = ?1 AND closed_at_ms IS NULL";
-    Db::background(env)?.run(sql, &[id.into(), now.0.into()]).await.map(|_| ())
+    let sql =
+        "UPDATE alerts SET closed_at_ms = ?2, told = 0 WHERE id = ?1 AND closed_at_ms IS NULL";
+    Db::background(env)?
+        .run(sql, &[id.into(), now.0.into()])
+        .await
+        .map(|_| ())
 }
 
 /// Those whose present state the webhook has not heard of.
@@ -144,14 +172,20 @@ pub async fn take_snapshot(env: &Env, now: Millis) -> Result<Snapshot, LedgerErr
     let totals = metrics::totals(env).await?;
     let count = |plan: metrics::PlanTotals| {
         let calls = plan.calls.saturating_add(plan.rejected);
-        let count = PlanCount { calls, refused: plan.rejected, failed_open: plan.failed_open };
+        let count = PlanCount {
+            calls,
+            refused: plan.rejected,
+            failed_open: plan.failed_open,
+        };
         (plan.plan_id, count)
     };
     let plans: BTreeMap<_, _> = totals.into_iter().map(count).collect();
     let sql = "INSERT INTO snapshots (at_ms, plans) VALUES (?1, ?2) \
                ON CONFLICT (at_ms) DO UPDATE SET plans = excluded.plans";
     let text = json!(plans).to_string();
-    Db::background(env)?.run(sql, &[now.0.into(), (&text).into()]).await?;
+    Db::background(env)?
+        .run(sql, &[now.0.into(), (&text).into()])
+        .await?;
     Ok(Snapshot { at: now, plans })
 }
 
@@ -163,10 +197,15 @@ pub async fn snapshots(env: &Env, from: Millis) -> Result<Vec<Snapshot>, LedgerE
         plans: String,
     }
     let sql = "SELECT at_ms, plans FROM snapshots WHERE at_ms >= ?1 ORDER BY at_ms";
-    let rows = Db::background(env)?.all::<Stored>(sql, &[from.0.into()]).await?;
+    let rows = Db::background(env)?
+        .all::<Stored>(sql, &[from.0.into()])
+        .await?;
     let read = |row: Stored| {
         let plans = serde_json::from_str(&row.plans).ok()?;
-        Some(Snapshot { at: Millis(row.at_ms), plans })
+        Some(Snapshot {
+            at: Millis(row.at_ms),
+            plans,
+        })
     };
     Ok(rows.into_iter().filter_map(read).collect())
 }
@@ -176,7 +215,10 @@ pub async fn open_seconds(env: &Env, from: Millis) -> Result<OpenSeconds, Ledger
     let sql = "SELECT COALESCE(SUM(calls), 0) AS calls, COUNT(DISTINCT at_ms / 1000) AS seconds \
                FROM open_calls WHERE at_ms >= ?1";
     let found = Db::background(env)?.first(sql, &[from.0.into()]).await?;
-    Ok(found.unwrap_or(OpenSeconds { calls: 0, seconds: 0 }))
+    Ok(found.unwrap_or(OpenSeconds {
+        calls: 0,
+        seconds: 0,
+    }))
 }
 
 /// Messages that died since `from`, and jobs that failed with them, by queue.
@@ -190,6 +232,8 @@ pub async fn dead_since(env: &Env, from: Millis) -> Result<Vec<(String, u64)>, L
                UNION ALL \
                SELECT 'jobs' AS queue, COUNT(*) AS dead FROM jobs \
                WHERE finished_at_ms >= ?1 AND status = 'failed' HAVING COUNT(*) > 0";
-    let rows = Db::background(env)?.all::<Count>(sql, &[from.0.into()]).await?;
+    let rows = Db::background(env)?
+        .all::<Count>(sql, &[from.0.into()])
+        .await?;
     Ok(rows.into_iter().map(|row| (row.queue, row.dead)).collect())
 }

@@ -111,7 +111,11 @@ impl Db {
     fn with_budget(env: &Env, budget: Span) -> Result<Self, LedgerError> {
         let inner = env.d1("DB").map_err(classify)?;
         let since = clock::now(&Settings::of(env));
-        Ok(Self { inner, budget, since })
+        Ok(Self {
+            inner,
+            budget,
+            since,
+        })
     }
 
     /// A statement with its parameters.
@@ -204,7 +208,13 @@ fn classify(error: worker::Error) -> LedgerError {
 }
 
 fn by_words(text: &str) -> LedgerError {
-    let broken = ["no such table", "no such column", "syntax error", "invalid type", "missing field"];
+    let broken = [
+        "no such table",
+        "no such column",
+        "syntax error",
+        "invalid type",
+        "missing field",
+    ];
     if text.contains("constraint failed") || text.contains("SQLITE_CONSTRAINT") {
         LedgerError::Constraint(text.to_owned())
     } else if broken.iter().any(|words| text.contains(words)) {
@@ -220,10 +230,16 @@ mod tests {
 
     #[test]
     fn faults_are_told_apart_by_what_helps() {
-        assert_eq!(by_words("D1_ERROR: Network connection lost."), LedgerError::Unavailable);
+        assert_eq!(
+            by_words("D1_ERROR: Network connection lost."),
+            LedgerError::Unavailable
+        );
         assert_eq!(by_words("D1 DB is overloaded."), LedgerError::Unavailable);
         let taken = "UNIQUE constraint failed: users.user_id: SQLITE_CONSTRAINT";
         assert!(matches!(by_words(taken), LedgerError::Constraint(_)));
-        assert!(matches!(by_words("no such table: x"), LedgerError::Broken(_)));
+        assert!(matches!(
+            by_words("no such table: x"),
+            LedgerError::Broken(_)
+        ));
     }
 }

@@ -32,7 +32,13 @@ pub async fn insert(
 ) -> Result<(), LedgerError> {
     let sql = "INSERT INTO dead_letters (message_id, queue, body, reason, at_ms) \
                VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (message_id) DO NOTHING";
-    let binds = [message_id.into(), queue.into(), body.into(), reason.into(), now.0.into()];
+    let binds = [
+        message_id.into(),
+        queue.into(),
+        body.into(),
+        reason.into(),
+        now.0.into(),
+    ];
     Db::background(env)?.run(sql, &binds).await.map(|_| ())
 }
 

@@ -210,19 +210,27 @@ pub async fn insert(env: &Env, job: &NewJob, limit: Option<u64>) -> Result<bool,
 /// Takes back a job whose message the queue did not take.
 pub async fn withdraw(env: &Env, job_id: &str) -> Result<(), LedgerError> {
     let sql = "DELETE FROM jobs WHERE job_id = ?1 AND status = 'queued'";
-    Db::background(env)?.run(sql, &[job_id.into()]).await.map(|_| ())
+    Db::background(env)?
+        .run(sql, &[job_id.into()])
+        .await
+        .map(|_| ())
 }
 
 /// Notes that the queue has taken the job's first message.
 pub async fn accept(env: &Env, job_id: &str) -> Result<(), LedgerError> {
     let sql = "UPDATE jobs SET ticket = 1 WHERE job_id = ?1 AND ticket = 0";
-    Db::background(env)?.run(sql, &[job_id.into()]).await.map(|_| ())
+    Db::background(env)?
+        .run(sql, &[job_id.into()])
+        .await
+        .map(|_| ())
 }
 
 /// A user's job; `None` also if it is somebody else's.
 pub async fn one(env: &Env, user_id: &str, job_id: &str) -> Result<Option<JobRow>, LedgerError> {
     let sql = format!("SELECT {ROW} FROM jobs WHERE job_id = ?1 AND user_id = ?2");
-    Db::of(env)?.first(&sql, &[job_id.into(), user_id.into()]).await
+    Db::of(env)?
+        .first(&sql, &[job_id.into(), user_id.into()])
+        .await
 }
 
 /// Jobs, newest first: of one user or of all, of one status or of any.
@@ -232,7 +240,11 @@ pub async fn list(
     status: Option<JobStatus>,
     page: &Page,
 ) -> Result<Vec<JobRow>, LedgerError> {
-    let whose = if user_id.is_some() { "user_id = ?1" } else { "?1 IS NULL" };
+    let whose = if user_id.is_some() {
+        "user_id = ?1"
+    } else {
+        "?1 IS NULL"
+    };
     let sql = format!(
         "SELECT {ROW} FROM jobs WHERE {whose} AND (?2 IS NULL OR status = ?2) \
            AND (?3 IS NULL OR (created_at_ms, job_id) < (?3, ?4)) \
@@ -320,7 +332,15 @@ pub async fn wait(
     not_before: Millis,
     ticket: u64,
 ) -> Result<bool, LedgerError> {
-    give_back(env, job_id, claim, not_before, ticket, "attempts = attempts - 1").await
+    give_back(
+        env,
+        job_id,
+        claim,
+        not_before,
+        ticket,
+        "attempts = attempts - 1",
+    )
+    .await
 }
 
 /// Gives back a job whose provider failed: the next attempt is charged anew. `false`: somebody else has
@@ -348,14 +368,22 @@ async fn give_back(
            ticket = MAX(ticket, ?4), {change} \
          WHERE job_id = ?1 AND claim = ?2 AND finished_at_ms IS NULL"
     );
-    let binds = [job_id.into(), claim.into(), not_before.0.into(), ticket.into()];
+    let binds = [
+        job_id.into(),
+        claim.into(),
+        not_before.0.into(),
+        ticket.into(),
+    ];
     Ok(Db::background(env)?.run(&sql, &binds).await? > 0)
 }
 
 /// Notes that a newer message is under way, so that older ones are passed over.
 pub async fn hand_on(env: &Env, job_id: &str, ticket: u64) -> Result<(), LedgerError> {
     let sql = "UPDATE jobs SET ticket = ?2 WHERE job_id = ?1 AND ticket < ?2";
-    Db::background(env)?.run(sql, &[job_id.into(), ticket.into()]).await.map(|_| ())
+    Db::background(env)?
+        .run(sql, &[job_id.into(), ticket.into()])
+        .await
+        .map(|_| ())
 }
 
 /// Brings a claimed job to its end. One that was cancelled meanwhile stays cancelled, without a result,
@@ -384,7 +412,10 @@ pub async fn finish(
         error.as_deref().into(),
         ending.used.map(|(prompt, _, _)| prompt).into(),
         ending.used.map(|(_, completion, _)| completion).into(),
-        ending.used.map(|(_, _, estimated)| u64::from(estimated)).into(),
+        ending
+            .used
+            .map(|(_, _, estimated)| u64::from(estimated))
+            .into(),
         now.0.into(),
     ];
     Ok(Db::background(env)?.run(sql, &binds).await? > 0)
@@ -418,7 +449,10 @@ pub async fn give_up(
 /// Notes that a finished job is settled and its user told.
 pub async fn close(env: &Env, job_id: &str) -> Result<(), LedgerError> {
     let sql = "UPDATE jobs SET closed = 1 WHERE job_id = ?1 AND finished_at_ms IS NOT NULL";
-    Db::background(env)?.run(sql, &[job_id.into()]).await.map(|_| ())
+    Db::background(env)?
+        .run(sql, &[job_id.into()])
+        .await
+        .map(|_| ())
 }
 
 /// Lets a job that failed or expired wait once more, and writes that into the audit; `false` if it is in
@@ -457,7 +491,9 @@ pub async fn overdue(env: &Env, before: Millis, limit: u64) -> Result<Vec<Overdu
                UNION ALL \
                SELECT job_id, ticket FROM jobs WHERE finished_at_ms < ?1 AND closed = 0 \
                LIMIT ?2";
-    Db::background(env)?.all(sql, &[before.0.into(), limit.into()]).await
+    Db::background(env)?
+        .all(sql, &[before.0.into(), limit.into()])
+        .await
 }
 
 /// Deletes jobs whose message the queue never took, and that nobody was told of.

@@ -103,7 +103,14 @@ pub async fn jobs(env: &Env) -> Result<Vec<(String, u64)>, LedgerError> {
     }
     let sql = "SELECT status, COUNT(*) AS jobs FROM jobs GROUP BY status";
     let counts = Db::background(env)?.all::<Count>(sql, &[]).await?;
-    let every = ["queued", "running", "succeeded", "failed", "cancelled", "expired"];
+    let every = [
+        "queued",
+        "running",
+        "succeeded",
+        "failed",
+        "cancelled",
+        "expired",
+    ];
     let line = |status: &&str| {
         let found = counts.iter().find(|count| count.status == **status);
         ((*status).to_owned(), found.map_or(0, |count| count.jobs))
@@ -128,7 +135,9 @@ pub async fn lag(env: &Env, now: Millis) -> Result<u64, LedgerError> {
     }
     let sql = "SELECT MAX(lag_ms) AS lag_ms FROM user_quotas WHERE updated_at >= ?1";
     let since = rfc3339(now.minus(LAG_SPAN));
-    let found = Db::background(env)?.first::<Longest>(sql, &[(&since).into()]).await?;
+    let found = Db::background(env)?
+        .first::<Longest>(sql, &[(&since).into()])
+        .await?;
     Ok(found.and_then(|longest| longest.lag_ms).unwrap_or(0))
 }
 
@@ -140,7 +149,9 @@ pub async fn drifted(env: &Env, now: Millis) -> Result<u64, LedgerError> {
     }
     let sql = "SELECT COUNT(DISTINCT user_id) AS users FROM drifts WHERE at_ms >= ?1";
     let since = now.minus(DRIFT_SPAN).0;
-    let found = Db::background(env)?.first::<Count>(sql, &[since.into()]).await?;
+    let found = Db::background(env)?
+        .first::<Count>(sql, &[since.into()])
+        .await?;
     Ok(found.map_or(0, |count| count.users))
 }
 
@@ -151,7 +162,8 @@ pub async fn fold_one_day(env: &Env, before: &str) -> Result<bool, LedgerError> 
         date: Option<String>,
     }
     let db = Db::background(env)?;
-    let sql = format!("SELECT MIN(date) AS date FROM daily_usage WHERE date > {FOLDED} AND date < ?1");
+    let sql =
+        format!("SELECT MIN(date) AS date FROM daily_usage WHERE date > {FOLDED} AND date < ?1");
     let oldest = db.first::<Oldest>(&sql, &[before.into()]).await?;
     let Some(date) = oldest.and_then(|oldest| oldest.date) else {
         return Ok(false);
@@ -179,8 +191,10 @@ pub async fn fold_one_day(env: &Env, before: &str) -> Result<bool, LedgerError> 
     let mark = "INSERT INTO observe_state (name, value) VALUES ('folded_until', ?1) \
                 ON CONFLICT (name) DO UPDATE SET value = MAX(value, excluded.value)";
     let day = [(&date).into()];
-    let statements =
-        [&usage, &refusals, mark].map(|sql| db.statement(sql, &day)).into_iter().collect::<Result<_, _>>()?;
+    let statements = [&usage, &refusals, mark]
+        .map(|sql| db.statement(sql, &day))
+        .into_iter()
+        .collect::<Result<_, _>>()?;
     let results = db.batch(statements).await?;
     Ok(results.first().map_or(0, changes) > 0)
 }
@@ -188,7 +202,9 @@ pub async fn fold_one_day(env: &Env, before: &str) -> Result<bool, LedgerError> 
 /// Where counters stood when they were last told, by series.
 pub async fn marks(env: &Env) -> Result<BTreeMap<String, u64>, LedgerError> {
     let text = state(env, "metric_marks").await?;
-    Ok(text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default())
+    Ok(text
+        .and_then(|text| serde_json::from_str(&text).ok())
+        .unwrap_or_default())
 }
 
 /// Keeps where counters stand.
@@ -203,7 +219,9 @@ pub async fn state(env: &Env, name: &str) -> Result<Option<String>, LedgerError>
         value: String,
     }
     let sql = "SELECT value FROM observe_state WHERE name = ?1";
-    let found = Db::background(env)?.first::<Found>(sql, &[name.into()]).await?;
+    let found = Db::background(env)?
+        .first::<Found>(sql, &[name.into()])
+        .await?;
     Ok(found.map(|found| found.value))
 }
 
@@ -211,5 +229,8 @@ pub async fn state(env: &Env, name: &str) -> Result<Option<String>, LedgerError>
 pub async fn keep_state(env: &Env, name: &str, value: &str) -> Result<(), LedgerError> {
     let sql = "INSERT INTO observe_state (name, value) VALUES (?1, ?2) \
                ON CONFLICT (name) DO UPDATE SET value = excluded.value";
-    Db::background(env)?.run(sql, &[name.into(), value.into()]).await.map(|_| ())
+    Db::background(env)?
+        .run(sql, &[name.into(), value.into()])
+        .await
+        .map(|_| ())
 }

@@ -115,7 +115,11 @@ fn insertion(db: &Db, notice: &Notice) -> Result<worker::D1PreparedStatement, Le
 }
 
 /// A user's notifications, newest first.
-pub async fn list(env: &Env, user_id: &str, page: &Page) -> Result<Vec<NotificationRow>, LedgerError> {
+pub async fn list(
+    env: &Env,
+    user_id: &str,
+    page: &Page,
+) -> Result<Vec<NotificationRow>, LedgerError> {
     let sql = format!(
         "SELECT {ROW} FROM notifications WHERE user_id = ?1 \
            AND (?2 IS NULL OR (created_at_ms, notification_id) < (?2, ?3)) \
@@ -142,7 +146,9 @@ pub async fn read(
         "UPDATE notifications SET read_at_ms = COALESCE(read_at_ms, ?3) \
          WHERE notification_id = ?1 AND user_id = ?2 RETURNING {ROW}"
     );
-    Db::of(env)?.first(&sql, &[id.into(), user_id.into(), now.0.into()]).await
+    Db::of(env)?
+        .first(&sql, &[id.into(), user_id.into(), now.0.into()])
+        .await
 }
 
 /// A notification on its way, with where its user can be reached now.
@@ -152,7 +158,9 @@ pub async fn parcel(env: &Env, id: &str, channel: &str) -> Result<Option<Parcel>
                FROM deliveries d JOIN notifications n USING (notification_id) \
                  JOIN users u ON u.user_id = n.user_id \
                WHERE d.notification_id = ?1 AND d.channel = ?2";
-    Db::background(env)?.first(sql, &[id.into(), channel.into()]).await
+    Db::background(env)?
+        .first(sql, &[id.into(), channel.into()])
+        .await
 }
 
 /// Takes the attempt after `attempts` others, until `until`; `false` if somebody else has it.
@@ -167,7 +175,13 @@ pub async fn begin(
     let sql = "UPDATE deliveries SET next_attempt_at_ms = ?4 \
                WHERE notification_id = ?1 AND channel = ?2 AND attempts = ?3 AND status = 'pending' \
                  AND next_attempt_at_ms <= ?5";
-    let binds = [id.into(), channel.into(), attempts.into(), until.0.into(), now.0.into()];
+    let binds = [
+        id.into(),
+        channel.into(),
+        attempts.into(),
+        until.0.into(),
+        now.0.into(),
+    ];
     Ok(Db::background(env)?.run(sql, &binds).await? > 0)
 }
 
@@ -205,7 +219,13 @@ pub async fn disable_webhook(env: &Env, url: &str, news: &Notice) -> Result<(), 
     let update = "UPDATE users SET webhook_url = NULL, version = version + 1, updated_at = ?3 \
                   WHERE user_id = ?1 AND webhook_url = ?2";
     let user = &news.user;
-    let audit_binds = [user.into(), url.into(), (&at).into(), (&before).into(), (&after).into()];
+    let audit_binds = [
+        user.into(),
+        url.into(),
+        (&at).into(),
+        (&before).into(),
+        (&after).into(),
+    ];
     let statements = vec![
         db.statement(audit, &audit_binds)?,
         db.statement(update, &[user.into(), url.into(), (&at).into()])?,
@@ -221,27 +241,43 @@ pub async fn overdue(env: &Env, before: Millis, limit: u64) -> Result<Vec<Overdu
                  JOIN notifications n USING (notification_id) \
                WHERE d.status = 'pending' AND d.next_attempt_at_ms < ?1 AND n.created_at_ms < ?1 \
                LIMIT ?2";
-    Db::background(env)?.all(sql, &[before.0.into(), limit.into()]).await
+    Db::background(env)?
+        .all(sql, &[before.0.into(), limit.into()])
+        .await
 }
 
 /// Deletes notifications made before `before`, a bounded number; gives how many.
 pub async fn delete_before(env: &Env, before: Millis) -> Result<usize, LedgerError> {
     let sql = "DELETE FROM notifications WHERE notification_id IN \
                  (SELECT notification_id FROM notifications WHERE created_at_ms < ?1 LIMIT ?2)";
-    Db::background(env)?.run(sql, &[before.0.into(), CHUNK.into()]).await
+    Db::background(env)?
+        .run(sql, &[before.0.into(), CHUNK.into()])
+        .await
 }
 
 impl NotificationRow {
     /// The notice it was made from.
     pub fn notice(&self) -> Notice {
-        notice(&self.notification_id, &self.user_id, &self.kind, self.created_at_ms, &self.data)
+        notice(
+            &self.notification_id,
+            &self.user_id,
+            &self.kind,
+            self.created_at_ms,
+            &self.data,
+        )
     }
 }
 
 impl Parcel {
     /// The notice it was made from.
     pub fn notice(&self) -> Notice {
-        notice(&self.notification_id, &self.user_id, &self.kind, self.created_at_ms, &self.data)
+        notice(
+            &self.notification_id,
+            &self.user_id,
+            &self.kind,
+            self.created_at_ms,
+            &self.data,
+        )
     }
 }
 

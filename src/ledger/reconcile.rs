@@ -50,8 +50,11 @@ pub async fn since(env: &Env, from: Millis) -> Result<Vec<(String, u64)>, Ledger
         kind: String,
         users: u64,
     }
-    let sql = "SELECT kind, COUNT(DISTINCT user_id) AS users FROM drifts WHERE at_ms >= ?1 GROUP BY kind";
-    let rows = Db::background(env)?.all::<Count>(sql, &[from.0.into()]).await?;
+    let sql =
+        "SELECT kind, COUNT(DISTINCT user_id) AS users FROM drifts WHERE at_ms >= ?1 GROUP BY kind";
+    let rows = Db::background(env)?
+        .all::<Count>(sql, &[from.0.into()])
+        .await?;
     Ok(rows.into_iter().map(|row| (row.kind, row.users)).collect())
 }
 

@@ -19,7 +19,8 @@ const CHUNK: u64 = 1_000;
 /// One round of deletion; gives how many rows are gone. Days are only deleted after they were folded.
 pub async fn round(env: &Env, now: Millis) -> Result<usize, LedgerError> {
     let db = Db::background(env)?;
-    let (history, incidents, traces) = (now.minus(HISTORY), now.minus(INCIDENTS), now.minus(TRACES));
+    let (history, incidents, traces) =
+        (now.minus(HISTORY), now.minus(INCIDENTS), now.minus(TRACES));
     let history_text = rfc3339(history);
     let day = history_text.get(..10).unwrap_or_default();
     let mut gone = db
@@ -39,10 +40,22 @@ pub async fn round(env: &Env, now: Millis) -> Result<usize, LedgerError> {
         )
         .await?;
     let timed = [
-        ("DELETE FROM alerts WHERE id IN (SELECT id FROM alerts WHERE closed_at_ms < ?1 LIMIT ?2)", incidents),
-        ("DELETE FROM drifts WHERE id IN (SELECT id FROM drifts WHERE at_ms < ?1 LIMIT ?2)", incidents),
-        ("DELETE FROM open_calls WHERE id IN (SELECT id FROM open_calls WHERE at_ms < ?1 LIMIT ?2)", traces),
-        ("DELETE FROM snapshots WHERE at_ms IN (SELECT at_ms FROM snapshots WHERE at_ms < ?1 LIMIT ?2)", traces),
+        (
+            "DELETE FROM alerts WHERE id IN (SELECT id FROM alerts WHERE closed_at_ms < ?1 LIMIT ?2)",
+            incidents,
+        ),
+        (
+            "DELETE FROM drifts WHERE id IN (SELECT id FROM drifts WHERE at_ms < ?1 LIMIT ?2)",
+            incidents,
+        ),
+        (
+            "DELETE FROM open_calls WHERE id IN (SELECT id FROM open_calls WHERE at_ms < ?1 LIMIT ?2)",
+            traces,
+        ),
+        (
+            "DELETE FROM snapshots WHERE at_ms IN (SELECT at_ms FROM snapshots WHERE at_ms < ?1 LIMIT ?2)",
+            traces,
+        ),
     ];
     for (sql, before) in timed {
         gone += db.run(sql, &[before.0.into(), CHUNK.into()]).await?;

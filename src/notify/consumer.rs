@@ -20,8 +20,19 @@ pub async fn take(env: &Env, text: &str) -> Fate {
             Ok(()) => first_attempts(env, &notice).await,
             Err(fate) => fate,
         },
-        Some(NoticeMessage::Delivery { id, channel, attempt }) => {
-            Attempt { env, id: &id, channel, number: attempt }.make().await
+        Some(NoticeMessage::Delivery {
+            id,
+            channel,
+            attempt,
+        }) => {
+            Attempt {
+                env,
+                id: &id,
+                channel,
+                number: attempt,
+            }
+            .make()
+            .await
         }
         None => Fate::Bury("not a notification"),
     }
@@ -50,7 +61,12 @@ async fn write_down(env: &Env, notice: &Notice) -> Result<(), Fate> {
 }
 
 async fn first_attempts(env: &Env, notice: &Notice) -> Fate {
-    let attempt = |channel| Attempt { env, id: &notice.id, channel, number: 0 };
+    let attempt = |channel| Attempt {
+        env,
+        id: &notice.id,
+        channel,
+        number: 0,
+    };
     let webhook = attempt(Channel::Webhook).make().await;
     let email = attempt(Channel::Email).make().await;
     match webhook {

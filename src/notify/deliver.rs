@@ -113,17 +113,23 @@ impl Attempt<'_> {
         let (status, answer, next) = match result {
             Result::Delivered => ("delivered", None, None),
             Result::Failed(why) => ("failed", Some(why), None),
-            Result::Later(why, wait) => match schedule::next_attempt(self.id, attempts, wait, now) {
-                Some(next) => ("pending", Some(why), Some(next)),
-                None => ("failed", Some(why), None),
-            },
+            Result::Later(why, wait) => {
+                match schedule::next_attempt(self.id, attempts, wait, now) {
+                    Some(next) => ("pending", Some(why), Some(next)),
+                    None => ("failed", Some(why), None),
+                }
+            }
         };
         if let Some(next) = next
             && self.follow_up(attempts, next.since(now)).await != Fate::Done
         {
             return Fate::Retry(RETRY);
         }
-        let outcome = notifications::Outcome { status, answer: answer.as_deref(), next };
+        let outcome = notifications::Outcome {
+            status,
+            answer: answer.as_deref(),
+            next,
+        };
         let channel = self.channel.word();
         match notifications::record(self.env, self.id, channel, parcel.attempts, &outcome).await {
             Ok(()) => Fate::Done,
@@ -133,7 +139,11 @@ impl Attempt<'_> {
     }
 
     async fn follow_up(&self, attempt: u64, wait: Span) -> Fate {
-        let message = NoticeMessage::Delivery { id: self.id.to_owned(), channel: self.channel, attempt };
+        let message = NoticeMessage::Delivery {
+            id: self.id.to_owned(),
+            channel: self.channel,
+            attempt,
+        };
         match message.send(self.env, wait).await {
             Ok(()) => Fate::Done,
             Err(_) => Fate::Retry(RETRY),

@@ -20,12 +20,19 @@ pub async fn list(call: Call) -> Handled {
 
 async fn list_body(session: &mut Session) -> Handled {
     only(session, &Method::Get)?;
-    let url = session.call.request.url().map_err(|_| ApiError::invalid("The URL is malformed."))?;
+    let url = session
+        .call
+        .request
+        .url()
+        .map_err(|_| ApiError::invalid("The URL is malformed."))?;
     let page = Page::of(&url)?;
     session.view().await?;
     let rows = notifications::list(&session.call.env, &session.caller.user_id, &page).await;
     let rows = rows.map_err(|_| out())?;
-    Ok(Reply::json(200, &page.answer(rows, |row| (row.created_at_ms, &row.notification_id), shown)))
+    Ok(Reply::json(
+        200,
+        &page.answer(rows, |row| (row.created_at_ms, &row.notification_id), shown),
+    ))
 }
 
 /// `POST /api/notifications/{id}/read`. Reading twice is reading once.
@@ -39,7 +46,9 @@ async fn read_body(session: &mut Session, id: &str) -> Handled {
     only(session, &Method::Post)?;
     session.view().await?;
     let (env, user) = (&session.call.env, &session.caller.user_id);
-    let row = notifications::read(env, user, id, session.call.now).await.map_err(|_| out())?;
+    let row = notifications::read(env, user, id, session.call.now)
+        .await
+        .map_err(|_| out())?;
     let row = row.ok_or_else(|| ApiError::not_found("notification"))?;
     Ok(Reply::json(200, &shown(&row)))
 }

@@ -53,13 +53,18 @@ struct Envelope {
 impl NoticeMessage {
     /// The text that is sent.
     pub fn write(&self) -> Option<String> {
-        let envelope = Envelope { v: VERSION, message: self.clone() };
+        let envelope = Envelope {
+            v: VERSION,
+            message: self.clone(),
+        };
         serde_json::to_string(&envelope).ok()
     }
 
     /// Reads a message of any version that has what this one needs.
     pub fn read(text: &str) -> Option<Self> {
-        serde_json::from_str::<Envelope>(text).ok().map(|envelope| envelope.message)
+        serde_json::from_str::<Envelope>(text)
+            .ok()
+            .map(|envelope| envelope.message)
     }
 }
 
@@ -79,7 +84,11 @@ mod tests {
             at: Millis(5),
             data: json!({"job_id": "job_1"}).as_object().unwrap().clone(),
         };
-        let delivery = NoticeMessage::Delivery { id: "ntf_1".into(), channel: Channel::Webhook, attempt: 2 };
+        let delivery = NoticeMessage::Delivery {
+            id: "ntf_1".into(),
+            channel: Channel::Webhook,
+            attempt: 2,
+        };
         let pinned = [
             (
                 NoticeMessage::Notice(notice),
@@ -88,7 +97,10 @@ mod tests {
                     r#""data":{"job_id":"job_1"}}}"#
                 ),
             ),
-            (delivery, r#"{"v":1,"delivery":{"id":"ntf_1","channel":"webhook","attempt":2}}"#),
+            (
+                delivery,
+                r#"{"v":1,"delivery":{"id":"ntf_1","channel":"webhook","attempt":2}}"#,
+            ),
         ];
         for (message, text) in pinned {
             assert_eq!(message.write().as_deref(), Some(text));

@@ -24,7 +24,9 @@ use crate::queues::{self, NotSent, Queue};
 
 /// Hands a notice to the queue. Doing so twice is doing it once.
 pub async fn send(env: &Env, notice: &Notice) -> Result<(), NotSent> {
-    NoticeMessage::Notice(notice.clone()).send(env, Span::ZERO).await
+    NoticeMessage::Notice(notice.clone())
+        .send(env, Span::ZERO)
+        .await
 }
 
 impl NoticeMessage {

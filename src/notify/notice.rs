@@ -30,7 +30,14 @@ pub struct Notice {
 impl Notice {
     /// A share of a quota was passed.
     pub fn threshold(user: &str, crossing: &Crossing, now: Millis) -> Self {
-        let Crossing { policy, permille, used, limit, period_start, period_end } = crossing;
+        let Crossing {
+            policy,
+            permille,
+            used,
+            limit,
+            period_start,
+            period_end,
+        } = crossing;
         let id = format!("{user}:{policy}:{permille}:{}", period_start.0);
         let data = json!({
             "policy": policy,
@@ -60,7 +67,13 @@ impl Notice {
     /// The user's webhook said that it is gone for good.
     pub fn webhook_disabled(user: &str, url: &str, because_of: &str, now: Millis) -> Self {
         let id = format!("{user}:webhook:{because_of}");
-        Self::new(&id, user, "webhook.disabled", now, json!({"webhook_url": url}))
+        Self::new(
+            &id,
+            user,
+            "webhook.disabled",
+            now,
+            json!({"webhook_url": url}),
+        )
     }
 
     /// Something the operator is told; `state` is what has become of it.
@@ -89,11 +102,17 @@ impl Notice {
         match self.kind.as_str() {
             "quota.threshold" => format!(
                 "You have used {} of {} of your quota `{}`. It resets at {}.",
-                text("used"), text("limit"), text("policy"), text("resets_at")
+                text("used"),
+                text("limit"),
+                text("policy"),
+                text("resets_at")
             ),
             "job.completed" => format!("Your job {} has {}.", text("job_id"), text("status")),
             "user.blocked" => "Your access was blocked by the operator.".to_owned(),
-            "webhook.disabled" => format!("Your webhook {} is gone and was removed.", text("webhook_url")),
+            "webhook.disabled" => format!(
+                "Your webhook {} is gone and was removed.",
+                text("webhook_url")
+            ),
             other => format!("News for you: {other}."),
         }
     }
@@ -128,7 +147,8 @@ mod tests {
 
     #[test]
     fn the_same_news_has_the_same_id_and_other_news_another() {
-        let at = |permille, used, now| Notice::threshold("u", &crossing(permille, used), Millis(now)).id;
+        let at =
+            |permille, used, now| Notice::threshold("u", &crossing(permille, used), Millis(now)).id;
         assert_eq!(at(800, 8, 5), at(800, 9, 6));
         assert_ne!(at(800, 8, 5), at(1_000, 8, 5));
         assert!(!at(800, 8, 5).contains('.'));
@@ -137,7 +157,8 @@ mod tests {
     #[test]
     fn it_reads_as_a_sentence() {
         let notice = Notice::threshold("u", &crossing(800, 8), Millis(0));
-        let expected = "You have used 8 of 10 of your quota `daily`. It resets at 1970-01-02T00:00:01Z.";
+        let expected =
+            "You have used 8 of 10 of your quota `daily`. It resets at 1970-01-02T00:00:01Z.";
         assert_eq!(notice.sentence(), expected);
     }
 }

@@ -22,7 +22,12 @@ const LONGEST_WAIT: Span = Span::hours(24);
 
 /// When the attempt after `attempts` failed ones is due; `None`: there is no other. A receiver that says
 /// `Retry-After` is left alone that long.
-pub fn next_attempt(id: &str, attempts: u64, receiver_says: Option<Span>, now: Millis) -> Option<Millis> {
+pub fn next_attempt(
+    id: &str,
+    attempts: u64,
+    receiver_says: Option<Span>,
+    now: Millis,
+) -> Option<Millis> {
     let index = usize::try_from(attempts).unwrap_or(usize::MAX);
     let step = *LADDER.get(index)?;
     let asked = receiver_says.unwrap_or(Span::ZERO).min(LONGEST_WAIT);
@@ -31,7 +36,12 @@ pub fn next_attempt(id: &str, attempts: u64, receiver_says: Option<Span>, now: M
 
 /// Up to a tenth of a step, always the same for one notice. Its id is a hash already.
 fn jitter(id: &str, step: Span) -> Span {
-    let share = id.bytes().rev().take(4).fold(0u64, |sum, byte| sum * 31 + u64::from(byte)) % 1_000;
+    let share = id
+        .bytes()
+        .rev()
+        .take(4)
+        .fold(0u64, |sum, byte| sum * 31 + u64::from(byte))
+        % 1_000;
     Span(step.0 / 10 * share / 1_000)
 }
 
@@ -44,7 +54,10 @@ mod tests {
         let waits = [5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400];
         for (attempts, seconds) in (1u64..).zip(waits) {
             let at = next_attempt("ntf_1", attempts, None, Millis(0)).unwrap();
-            assert!(at >= Millis(seconds * 1_000) && at.0 <= seconds * 1_100, "{attempts}: {at:?}");
+            assert!(
+                at >= Millis(seconds * 1_000) && at.0 <= seconds * 1_100,
+                "{attempts}: {at:?}"
+            );
         }
         assert_eq!(next_attempt("ntf_1", 10, None, Millis(0)), None);
     }

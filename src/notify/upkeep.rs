@@ -21,7 +21,10 @@ pub async fn tick(env: &Env, now: Millis) {
         ("retention", retention(env, now).await),
     ] {
         if let Err(error) = done {
-            worker::console_warn!("{}", json!({"event": "notify_upkeep", "what": what, "error": error.to_string()}));
+            worker::console_warn!(
+                "{}",
+                json!({"event": "notify_upkeep", "what": what, "error": error.to_string()})
+            );
         }
     }
 }

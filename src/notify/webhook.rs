@@ -38,7 +38,12 @@ pub enum Told {
 pub struct BadSecret;
 
 /// Sends a notice to `url` once.
-pub async fn post(url: &str, notice: &Notice, secret: &Secret, now: Millis) -> Result<Told, BadSecret> {
+pub async fn post(
+    url: &str,
+    notice: &Notice,
+    secret: &Secret,
+    now: Millis,
+) -> Result<Told, BadSecret> {
     let body = payload(notice);
     let seconds = now.0 / 1_000;
     let signature = sign(secret.reveal(), &notice.id, seconds, &body)?;
@@ -111,7 +116,10 @@ fn sign(secret: &str, id: &str, seconds: u64, body: &str) -> Result<String, BadS
     }
     let mut mac = Hmac::<Sha256>::new_from_slice(&key).map_err(|_| BadSecret)?;
     mac.update(format!("{id}.{seconds}.{body}").as_bytes());
-    Ok(format!("v1,{}", STANDARD.encode(mac.finalize().into_bytes())))
+    Ok(format!(
+        "v1,{}",
+        STANDARD.encode(mac.finalize().into_bytes())
+    ))
 }
 
 #[cfg(test)]
@@ -127,13 +135,27 @@ mod tests {
             r#"{"type":"job.completed","timestamp":"2026-09-21T14:13:20Z","#,
             r#""data":{"job_id":"job_01JEXAMPLE","status":"completed"}}"#
         );
-        let signature = sign(SECRET, "msg_01JEXAMPLE0000000000000001", 1_790_000_000, body);
-        assert_eq!(signature.unwrap(), "v1,bPIL0+oAe4lHuufjszLPk25PlflEXMm3g25AqYA4x/I=");
+        let signature = sign(
+            SECRET,
+            "msg_01JEXAMPLE0000000000000001",
+            1_790_000_000,
+            body,
+        );
+        assert_eq!(
+            signature.unwrap(),
+            "v1,bPIL0+oAe4lHuufjszLPk25PlflEXMm3g25AqYA4x/I="
+        );
     }
 
     #[test]
     fn a_secret_that_is_none_signs_nothing() {
-        for bad in ["", "whsec_", "whsec_!!", "whsec_c2hvcnQ=", &SECRET["whsec_".len()..]] {
+        for bad in [
+            "",
+            "whsec_",
+            "whsec_!!",
+            "whsec_c2hvcnQ=",
+            &SECRET["whsec_".len()..],
+        ] {
             assert_eq!(sign(bad, "id", 1, ""), Err(BadSecret), "{bad}");
         }
     }
@@ -143,7 +165,10 @@ mod tests {
         assert_eq!(judge(204, None), Told::Yes);
         assert_eq!(judge(410, None), Told::Gone);
         assert_eq!(judge(302, Some("7")), Told::No("302".into(), None));
-        assert_eq!(judge(503, Some("7")), Told::No("503".into(), Some(Span::seconds(7))));
+        assert_eq!(
+            judge(503, Some("7")),
+            Told::No("503".into(), Some(Span::seconds(7)))
+        );
         assert_eq!(judge(429, Some("soon")), Told::No("429".into(), None));
     }
 }

@@ -39,7 +39,11 @@ struct Finding {
 
 impl Finding {
     fn new(kind: &'static str, subject: &str, detail: Value) -> Self {
-        Self { kind, subject: subject.to_owned(), detail }
+        Self {
+            kind,
+            subject: subject.to_owned(),
+            detail,
+        }
     }
 }
 
@@ -55,7 +59,9 @@ pub async fn list(visit: &Visit) -> Handled {
             return Err(ApiError::invalid_field("status", words));
         }
     };
-    let rows = alerts::page(&visit.call.env, which, &page).await.map_err(failed)?;
+    let rows = alerts::page(&visit.call.env, which, &page)
+        .await
+        .map_err(failed)?;
     let answer = page.answer(rows, |row| (row.opened_at_ms, row.id.as_str()), shown);
     Ok(Reply::json(200, &answer))
 }
@@ -63,7 +69,10 @@ pub async fn list(visit: &Visit) -> Handled {
 /// Compares what is wrong now with the alerts that are open.
 pub async fn tick(env: &Env, settings: &Settings, now: Millis) -> Result<(), LedgerError> {
     let findings = findings(env, settings, now).await?;
-    let found: BTreeSet<_> = findings.iter().map(|f| (f.kind, f.subject.as_str())).collect();
+    let found: BTreeSet<_> = findings
+        .iter()
+        .map(|f| (f.kind, f.subject.as_str()))
+        .collect();
     for alert in alerts::open(env).await? {
         if !found.contains(&(alert.kind.as_str(), alert.subject.as_str())) {
             alerts::clear(env, &alert.id, now).await?;
@@ -72,7 +81,11 @@ pub async fn tick(env: &Env, settings: &Settings, now: Millis) -> Result<(), Led
     }
     for finding in &findings {
         let id = ids::fresh("alert").map_err(|e| LedgerError::Broken(e.to_string()))?;
-        let Finding { kind, subject, detail } = finding;
+        let Finding {
+            kind,
+            subject,
+            detail,
+        } = finding;
         if alerts::raise(env, &id, kind, subject, detail, now).await? {
             log("alert_raised", &id, kind, subject);
         }
@@ -146,5 +159,8 @@ fn shown(alert: &AlertRow) -> Value {
 }
 
 fn log(event: &str, id: &str, kind: &str, subject: &str) {
-    worker::console_warn!("{}", json!({"event": event, "id": id, "kind": kind, "subject": subject}));
+    worker::console_warn!(
+        "{}",
+        json!({"event": event, "id": id, "kind": kind, "subject": subject})
+    );
 }

@@ -29,11 +29,17 @@ const POLICIES: [&str; 7] = [
 pub async fn show(call: Call) -> Handled {
     auth::require_admin(&call.request, &call.env, &call.settings, call.now).await?;
     if call.request.method() != worker::Method::Get {
-        return Err(ApiError::MethodNotAllowed(call.request.method().to_string()));
+        return Err(ApiError::MethodNotAllowed(
+            call.request.method().to_string(),
+        ));
     }
     let mut families = all(&call.env, call.now).await.map_err(failed)?;
     never_fall(&call.env, &mut families).await.map_err(failed)?;
-    Ok(Reply::bytes(200, CONTENT_TYPE, render(&families).into_bytes()))
+    Ok(Reply::bytes(
+        200,
+        CONTENT_TYPE,
+        render(&families).into_bytes(),
+    ))
 }
 
 async fn all(env: &Env, now: Millis) -> Result<Vec<Family>, LedgerError> {
@@ -50,7 +56,11 @@ async fn all(env: &Env, now: Millis) -> Result<Vec<Family>, LedgerError> {
     families.push(refused(&refusals));
     let word = |(status, count): (String, u64)| Series::new(vec![("status", status)], count);
     families.extend([
-        Family::gauge("sluice_jobs", "Jobs by status.", jobs.into_iter().map(word).collect()),
+        Family::gauge(
+            "sluice_jobs",
+            "Jobs by status.",
+            jobs.into_iter().map(word).collect(),
+        ),
         outboxes(&depths),
         Family::gauge(
             "sluice_ledger_lag_seconds",
@@ -60,7 +70,10 @@ async fn all(env: &Env, now: Millis) -> Result<Vec<Family>, LedgerError> {
         Family::gauge(
             "sluice_alerts_open",
             "Alerts that are open, by kind.",
-            alerts.into_iter().map(|(kind, n)| Series::new(vec![("kind", kind)], n)).collect(),
+            alerts
+                .into_iter()
+                .map(|(kind, n)| Series::new(vec![("kind", kind)], n))
+                .collect(),
         ),
         Family::gauge(
             "sluice_drifted_accounts",
@@ -73,28 +86,44 @@ async fn all(env: &Env, now: Millis) -> Result<Vec<Family>, LedgerError> {
 
 fn plan_families(plans: &[PlanTotals]) -> Vec<Family> {
     let counter = |name, help, count: fn(&PlanTotals) -> u64| {
-        let line = |plan: &PlanTotals| Series::new(vec![("plan", plan.plan_id.clone())], count(plan));
+        let line =
+            |plan: &PlanTotals| Series::new(vec![("plan", plan.plan_id.clone())], count(plan));
         Family::counter(name, help, plans.iter().map(line).collect())
     };
     let tokens = plans.iter().flat_map(|plan| {
-        let kinds = [("prompt", plan.prompt_tokens), ("completion", plan.completion_tokens)];
+        let kinds = [
+            ("prompt", plan.prompt_tokens),
+            ("completion", plan.completion_tokens),
+        ];
         kinds.map(|(kind, count)| {
             let labels = vec![("plan", plan.plan_id.clone()), ("kind", kind.to_owned())];
             Series::new(labels, count)
         })
     });
     vec![
-        counter("sluice_calls_total", "Calls that were decided, refused ones among them.", |plan| {
-            plan.calls.saturating_add(plan.rejected)
+        counter(
+            "sluice_calls_total",
+            "Calls that were decided, refused ones among them.",
+            |plan| plan.calls.saturating_add(plan.rejected),
+        ),
+        counter(
+            "sluice_degraded_total",
+            "Calls sent to a cheaper model.",
+            |plan| plan.degraded,
+        ),
+        counter("sluice_queued_total", "Calls that became jobs.", |plan| {
+            plan.queued
         }),
-        counter("sluice_degraded_total", "Calls sent to a cheaper model.", |plan| plan.degraded),
-        counter("sluice_queued_total", "Calls that became jobs.", |plan| plan.queued),
-        counter("sluice_failed_open_total", "Calls that passed while the account store was out.", |plan| {
-            plan.failed_open
-        }),
-        counter("sluice_estimated_calls_total", "Calls whose tokens are an estimate.", |plan| {
-            plan.estimated_calls
-        }),
+        counter(
+            "sluice_failed_open_total",
+            "Calls that passed while the account store was out.",
+            |plan| plan.failed_open,
+        ),
+        counter(
+            "sluice_estimated_calls_total",
+            "Calls whose tokens are an estimate.",
+            |plan| plan.estimated_calls,
+        ),
         Family::counter("sluice_tokens_total", "Tokens used.", tokens.collect()),
     ]
 }
@@ -110,7 +139,11 @@ fn refused(refusals: &[Refusals]) -> Family {
         Series::new(labels, row.refused)
     };
     let series = refusals.iter().map(line).collect();
-    Family::counter("sluice_refused_total", "Calls refused, by policy and reason.", series)
+    Family::counter(
+        "sluice_refused_total",
+        "Calls refused, by policy and reason.",
+        series,
+    )
 }
 
 /// A policy refuses because it is used up; everything else that refuses is no policy.
@@ -139,7 +172,10 @@ fn outboxes(depths: &Depths) -> Family {
 async fn never_fall(env: &Env, families: &mut [Family]) -> Result<(), LedgerError> {
     let before = metrics::marks(env).await?;
     let mut marks = BTreeMap::new();
-    for family in families.iter_mut().filter(|family| family.kind == Kind::Counter) {
+    for family in families
+        .iter_mut()
+        .filter(|family| family.kind == Kind::Counter)
+    {
         for series in &mut family.series {
             let id = series.id(family.name);
             series.value = series.value.max(before.get(&id).copied().unwrap_or(0));
@@ -159,7 +195,10 @@ mod tests {
     #[test]
     fn policies_and_other_reasons_are_told_apart() {
         assert_eq!(policy_and_reason("daily"), ("daily", "limit"));
-        assert_eq!(policy_and_reason("endpoint:export"), ("endpoint:export", "limit"));
+        assert_eq!(
+            policy_and_reason("endpoint:export"),
+            ("endpoint:export", "limit")
+        );
         assert_eq!(policy_and_reason("blocked"), ("none", "blocked"));
     }
 }

@@ -52,7 +52,9 @@ pub async fn post(mut visit: Visit) -> Handled {
         Some(user) => vec![user],
         None => {
             let after = asked.cursor.unwrap_or_default();
-            reconcile::users(&env, &after, SLICE).await.map_err(failed)?
+            reconcile::users(&env, &after, SLICE)
+                .await
+                .map_err(failed)?
         }
     };
     let full = !one && u64::try_from(users.len()).is_ok_and(|count| count >= SLICE);
@@ -80,7 +82,10 @@ pub async fn tick(env: &Env, now: Millis) -> Result<(), LedgerError> {
 
 async fn compare(env: &Env, users: Vec<String>, now: Millis) -> Vec<Compared> {
     let asked = users.into_iter().map(|user| compare_one(env, user, now));
-    futures::stream::iter(asked).buffered(AT_ONCE).collect().await
+    futures::stream::iter(asked)
+        .buffered(AT_ONCE)
+        .collect()
+        .await
 }
 
 async fn compare_one(env: &Env, user_id: String, now: Millis) -> Compared {
@@ -101,8 +106,14 @@ async fn compare_one(env: &Env, user_id: String, now: Millis) -> Compared {
 
 fn report(compared: &[Compared], next: Option<String>) -> Value {
     let count = |is: fn(&Compared) -> bool| compared.iter().filter(|one| is(one)).count();
-    let drifted = |one: &Compared| one.drift.as_ref().is_some_and(|drift| drift.kind.is_drift());
-    let rows = compared.iter().filter(|one| compared.len() == 1 || drifted(one));
+    let drifted = |one: &Compared| {
+        one.drift
+            .as_ref()
+            .is_some_and(|drift| drift.kind.is_drift())
+    };
+    let rows = compared
+        .iter()
+        .filter(|one| compared.len() == 1 || drifted(one));
     json!({
         "checked": count(|one| one.drift.is_some()),
         "drifted": count(drifted),

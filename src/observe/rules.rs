@@ -34,10 +34,15 @@ pub fn refused_for_an_hour(
     bound: f64,
     now: Millis,
 ) -> Option<Hour> {
-    let begin = snapshots.iter().rposition(|s| now.since(s.at) >= SUSTAINED)?;
+    let begin = snapshots
+        .iter()
+        .rposition(|s| now.since(s.at) >= SUSTAINED)?;
     let hour = snapshots.get(begin..)?;
     let of = |snapshot: &Snapshot| snapshot.plans.get(plan).copied().unwrap_or_default();
-    let mut whole = Hour { calls: 0, refused: 0 };
+    let mut whole = Hour {
+        calls: 0,
+        refused: 0,
+    };
     for pair in hour.windows(2) {
         let [before, after] = pair else {
             continue;
@@ -70,9 +75,16 @@ mod tests {
     use super::*;
 
     fn at(minutes: u64, calls: u64, refused: u64) -> Snapshot {
-        let count = PlanCount { calls, refused, failed_open: 0 };
+        let count = PlanCount {
+            calls,
+            refused,
+            failed_open: 0,
+        };
         let plans = BTreeMap::from([("free".to_owned(), count)]);
-        Snapshot { at: Millis(minutes * 60_000), plans }
+        Snapshot {
+            at: Millis(minutes * 60_000),
+            plans,
+        }
     }
 
     fn verdict(snapshots: &[Snapshot], minutes: u64) -> Option<Hour> {
@@ -82,13 +94,22 @@ mod tests {
     #[test]
     fn a_whole_hour_above_the_bound_is_an_alert() {
         let snapshots = [at(0, 100, 0), at(30, 200, 20), at(60, 300, 40)];
-        assert_eq!(verdict(&snapshots, 60), Some(Hour { calls: 200, refused: 40 }));
+        assert_eq!(
+            verdict(&snapshots, 60),
+            Some(Hour {
+                calls: 200,
+                refused: 40
+            })
+        );
     }
 
     #[test]
     fn less_than_an_hour_a_calm_part_or_no_call_is_none() {
         assert_eq!(verdict(&[at(0, 0, 0), at(59, 100, 90)], 59), None);
-        assert_eq!(verdict(&[at(0, 0, 0), at(30, 100, 90), at(60, 200, 100)], 60), None);
+        assert_eq!(
+            verdict(&[at(0, 0, 0), at(30, 100, 90), at(60, 200, 100)], 60),
+            None
+        );
         assert_eq!(verdict(&[at(0, 9, 9), at(60, 9, 9)], 60), None);
         assert_eq!(verdict(&[at(0, 0, 0), at(60, 100, 10)], 60), None);
         assert_eq!(verdict(&[], 60), None);
@@ -96,7 +117,10 @@ mod tests {
 
     #[test]
     fn a_plan_that_was_not_there_had_done_nothing() {
-        let empty = Snapshot { at: Millis(0), plans: BTreeMap::new() };
+        let empty = Snapshot {
+            at: Millis(0),
+            plans: BTreeMap::new(),
+        };
         assert!(verdict(&[empty, at(60, 10, 9)], 60).is_some());
     }
 }

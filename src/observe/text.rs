@@ -35,24 +35,42 @@ pub struct Series {
 impl Family {
     /// A family of numbers that only grow.
     pub const fn counter(name: &'static str, help: &'static str, series: Vec<Series>) -> Self {
-        Self { name, help, kind: Kind::Counter, series }
+        Self {
+            name,
+            help,
+            kind: Kind::Counter,
+            series,
+        }
     }
 
     /// A family of numbers that come and go.
     pub const fn gauge(name: &'static str, help: &'static str, series: Vec<Series>) -> Self {
-        Self { name, help, kind: Kind::Gauge, series }
+        Self {
+            name,
+            help,
+            kind: Kind::Gauge,
+            series,
+        }
     }
 }
 
 impl Series {
     /// A whole number.
     pub const fn new(labels: Vec<(&'static str, String)>, value: u64) -> Self {
-        Self { labels, value, thousandths: false }
+        Self {
+            labels,
+            value,
+            thousandths: false,
+        }
     }
 
     /// A number of seconds, given in milliseconds.
     pub const fn seconds(labels: Vec<(&'static str, String)>, millis: u64) -> Self {
-        Self { labels, value: millis, thousandths: true }
+        Self {
+            labels,
+            value: millis,
+            thousandths: true,
+        }
     }
 
     /// The series' name: the family's, with its labels.
@@ -60,7 +78,10 @@ impl Series {
         if self.labels.is_empty() {
             return family.to_owned();
         }
-        let pairs = self.labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escaped(value)));
+        let pairs = self
+            .labels
+            .iter()
+            .map(|(name, value)| format!("{name}=\"{}\"", escaped(value)));
         format!("{family}{{{}}}", pairs.collect::<Vec<_>>().join(","))
     }
 
@@ -91,7 +112,10 @@ pub fn render(families: &[Family]) -> String {
 }
 
 fn escaped(value: &str) -> String {
-    value.replace('\\', "\\\\").replace('\n', "\\n").replace('"', "\\\"")
+    value
+        .replace('\\', "\\\\")
+        .replace('\n', "\\n")
+        .replace('"', "\\\"")
 }
 
 #[cfg(test)]
@@ -102,7 +126,11 @@ mod tests {
     fn a_family_reads_as_the_format_says() {
         let series = vec![Series::new(vec![("plan", "a\"b\\c\nd".to_owned())], 7)];
         let calls = Family::counter("x_total", "Calls.", series);
-        let lag = Family::gauge("y_seconds", "Lag.", vec![Series::seconds(Vec::new(), 1_205)]);
+        let lag = Family::gauge(
+            "y_seconds",
+            "Lag.",
+            vec![Series::seconds(Vec::new(), 1_205)],
+        );
         let expected = concat!(
             "# HELP x_total Calls.\n# TYPE x_total counter\nx_total{plan=\"a\\\"b\\\\c\\nd\"} 7\n",
             "# HELP y_seconds Lag.\n# TYPE y_seconds gauge\ny_seconds 1.205\n"

@@ -34,9 +34,13 @@ impl Timing {
     /// The value of `Server-Timing`, in milliseconds.
     pub fn header(&self, total: Span) -> String {
         let named = [("account", Stage::Account), ("upstream", Stage::Upstream)];
-        let stages = named.iter().filter_map(|(name, stage)| Some((*name, self.of(*stage)?)));
+        let stages = named
+            .iter()
+            .filter_map(|(name, stage)| Some((*name, self.of(*stage)?)));
         let all = stages.chain([("total", total)]);
-        all.map(|(name, span)| format!("{name};dur={}", span.0)).collect::<Vec<_>>().join(", ")
+        all.map(|(name, span)| format!("{name};dur={}", span.0))
+            .collect::<Vec<_>>()
+            .join(", ")
     }
 
     const fn cell(&self, stage: Stage) -> &Cell<Option<Span>> {
@@ -58,6 +62,9 @@ mod tests {
         timing.note(Stage::Account, Span(2));
         timing.note(Stage::Account, Span(3));
         timing.note(Stage::Upstream, Span(40));
-        assert_eq!(timing.header(Span(50)), "account;dur=5, upstream;dur=40, total;dur=50");
+        assert_eq!(
+            timing.header(Span(50)),
+            "account;dur=5, upstream;dur=40, total;dur=50"
+        );
     }
 }

@@ -22,7 +22,10 @@ const MOST_ROUNDS: usize = 10;
 /// Everything the clock does here.
 pub async fn tick(env: &Env, now: Millis) {
     let settings = Settings::of(env);
-    note("book_open_calls", open::book_written(env, MOST_BOOKED, now).await.map(|_| ()));
+    note(
+        "book_open_calls",
+        open::book_written(env, MOST_BOOKED, now).await.map(|_| ()),
+    );
     note("reconcile", reconcile::tick(env, now).await);
     note("alerts", alerts::tick(env, &settings, now).await);
     note("fold", fold(env, now).await);
@@ -51,6 +54,9 @@ async fn retain(env: &Env, now: Millis) -> Result<(), LedgerError> {
 
 fn note(what: &str, done: Result<(), LedgerError>) {
     if let Err(error) = done {
-        worker::console_warn!("{}", json!({"event": "observe_upkeep", "what": what, "error": error.to_string()}));
+        worker::console_warn!(
+            "{}",
+            json!({"event": "observe_upkeep", "what": what, "error": error.to_string()})
+        );
     }
 }

@@ -41,7 +41,12 @@ impl Watch {
             timing,
             began: clock::now(settings),
             method: request.method().to_string(),
-            asked: request.headers().get(ASKS).ok().flatten().is_some_and(|text| text != "0"),
+            asked: request
+                .headers()
+                .get(ASKS)
+                .ok()
+                .flatten()
+                .is_some_and(|text| text != "0"),
         }
     }
 
@@ -118,7 +123,12 @@ fn route_of(path: &str) -> &'static str {
         "/api/notifications",
         "/v1/models",
     ];
-    const PREFIXES: [&str; 4] = ["/admin/", "/api/jobs/", "/api/notifications/", "/v1/models/"];
+    const PREFIXES: [&str; 4] = [
+        "/admin/",
+        "/api/jobs/",
+        "/api/notifications/",
+        "/v1/models/",
+    ];
     let exact = ROUTES.iter().find(|route| **route == path);
     let below = || PREFIXES.iter().find(|prefix| path.starts_with(**prefix));
     exact.or_else(below).copied().unwrap_or("other")

@@ -48,20 +48,39 @@ Any path that is none of these may be one of the operator's protected routes (`/
 of the operator's own service, with the headers that tell of limits, or one of the errors described here.";
 
 const TAGS: [(&str, &str); 5] = [
-    ("llm", "The models, as OpenAI's and Anthropic's SDKs call them."),
-    ("decisions", "The decision alone, for services that keep their own proxy."),
-    ("desk", "A caller's own quota, usage, jobs, notifications and keys."),
-    ("operator", "Plans, users, keys, models, routes, and what happened."),
+    (
+        "llm",
+        "The models, as OpenAI's and Anthropic's SDKs call them.",
+    ),
+    (
+        "decisions",
+        "The decision alone, for services that keep their own proxy.",
+    ),
+    (
+        "desk",
+        "A caller's own quota, usage, jobs, notifications and keys.",
+    ),
+    (
+        "operator",
+        "Plans, users, keys, models, routes, and what happened.",
+    ),
     ("gateway", "The gateway itself."),
 ];
 
 fn by_path(operations: &[Operation]) -> Value {
     let mut paths = Map::new();
     for operation in operations {
-        let path = paths.entry(operation.path.clone()).or_insert_with(|| json!({}));
+        let path = paths
+            .entry(operation.path.clone())
+            .or_insert_with(|| json!({}));
         let methods = path.as_object_mut().expect("an object");
         let before = methods.insert(operation.method.to_ascii_lowercase(), operation.write());
-        assert!(before.is_none(), "{} {} is there twice", operation.method, operation.path);
+        assert!(
+            before.is_none(),
+            "{} {} is there twice",
+            operation.method,
+            operation.path
+        );
     }
     Value::Object(paths)
 }
@@ -73,7 +92,9 @@ fn forget_unused(document: &mut Value) {
         references(document, &mut used);
         let mut forgotten = false;
         for kind in ["parameters", "headers", "responses", "schemas"] {
-            let components = document["components"][kind].as_object_mut().expect("an object");
+            let components = document["components"][kind]
+                .as_object_mut()
+                .expect("an object");
             let before = components.len();
             components.retain(|name, _| used.contains(&format!("#/components/{kind}/{name}")));
             forgotten |= components.len() < before;
@@ -102,10 +123,17 @@ fn the_copy_that_is_served_is_up_to_date() {
     let mut now = serde_json::to_string_pretty(&document()).unwrap();
     now.push('\n');
     if std::env::var_os(UPDATE).is_some() {
-        std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/src/openapi/openapi.json"), &now).unwrap();
+        std::fs::write(
+            concat!(env!("CARGO_MANIFEST_DIR"), "/src/openapi/openapi.json"),
+            &now,
+        )
+        .unwrap();
         return;
     }
-    assert!(now == super::DOCUMENT, "src/openapi/openapi.json is stale: `{UPDATE}=1 cargo test openapi` writes it");
+    assert!(
+        now == super::DOCUMENT,
+        "src/openapi/openapi.json is stale: `{UPDATE}=1 cargo test openapi` writes it"
+    );
 }
 
 #[test]
@@ -114,6 +142,9 @@ fn every_reference_leads_somewhere() {
     let mut used = BTreeSet::new();
     references(&document, &mut used);
     for target in used {
-        assert!(document.pointer(target.trim_start_matches('#')).is_some(), "{target}");
+        assert!(
+            document.pointer(target.trim_start_matches('#')).is_some(),
+            "{target}"
+        );
     }
 }

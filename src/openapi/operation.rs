@@ -65,12 +65,22 @@ impl Operation {
 
     /// An answer of one schema.
     pub fn answer(self, status: u16, description: &str, schema: Value) -> Self {
-        self.answers_with(status, description, &[], json!({"application/json": {"schema": schema}}))
+        self.answers_with(
+            status,
+            description,
+            &[],
+            json!({"application/json": {"schema": schema}}),
+        )
     }
 
     /// An answer that shows one versioned thing.
     pub fn versioned(self, status: u16, description: &str, schema: Value) -> Self {
-        self.answers_with(status, description, &["ETag"], json!({"application/json": {"schema": schema}}))
+        self.answers_with(
+            status,
+            description,
+            &["ETag"],
+            json!({"application/json": {"schema": schema}}),
+        )
     }
 
     /// An answer without a body.
@@ -79,7 +89,13 @@ impl Operation {
     }
 
     /// An answer with headers of its own and any types of body.
-    pub fn answers_with(mut self, status: u16, description: &str, headers: &[&str], content: Value) -> Self {
+    pub fn answers_with(
+        mut self,
+        status: u16,
+        description: &str,
+        headers: &[&str],
+        content: Value,
+    ) -> Self {
         let mut answer = Map::new();
         answer.insert("description".into(), json!(description));
         answer.insert("headers".into(), parts::headers(self.desk, status, headers));
@@ -111,7 +127,10 @@ impl Operation {
         }
         if let Some((schema, required)) = &self.body {
             let content = json!({"application/json": {"schema": schema}});
-            fields.insert("requestBody".into(), json!({"required": required, "content": content}));
+            fields.insert(
+                "requestBody".into(),
+                json!({"required": required, "content": content}),
+            );
         }
         fields.insert("responses".into(), self.responses());
         Value::Object(fields)
@@ -123,11 +142,14 @@ impl Operation {
     }
 
     fn all_parameters(&self) -> impl Iterator<Item = Value> {
-        let in_path = self.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
+        let in_path = self
+            .path
+            .split('/')
+            .filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
         let in_path = in_path.map(|name| parts::path_parameter(&self.path, name));
-        in_path.chain(self.parameters.iter().copied()).map(|name| {
-            json!({"$ref": format!("#/components/parameters/{name}")})
-        })
+        in_path
+            .chain(self.parameters.iter().copied())
+            .map(|name| json!({"$ref": format!("#/components/parameters/{name}")}))
     }
 
     fn responses(&self) -> Value {
@@ -137,7 +159,10 @@ impl Operation {
         }
         for status in &self.errors {
             let name = parts::error_name(self.desk, *status);
-            responses.insert(status.to_string(), json!({"$ref": format!("#/components/responses/{name}")}));
+            responses.insert(
+                status.to_string(),
+                json!({"$ref": format!("#/components/responses/{name}")}),
+            );
         }
         Value::Object(responses)
     }

@@ -10,7 +10,9 @@ use crate::admin;
 
 /// Every route of the desk.
 pub fn all() -> Vec<Operation> {
-    admin::all().map(|route| described(route.method, route.pattern)).collect()
+    admin::all()
+        .map(|route| described(route.method, route.pattern))
+        .collect()
 }
 
 const PART: &[&str] = &["limit", "cursor"];
@@ -18,14 +20,38 @@ const CHANGE: &[&str] = &["ifMatch"];
 const GONE: &[u16] = &[404, 409, 412];
 
 fn described(method: &'static str, pattern: &str) -> Operation {
-    let new = |id: &str, summary: &str| Operation::new(Desk::Operator, method, pattern, id, summary).tag("operator");
-    let list = |id: &str, summary: &str, item| new(id, summary).parameters(PART).answer(200, "A part of the list.", page(item));
-    let show = |id: &str, summary: &str, name| new(id, summary).versioned(200, "It.", named(name)).errors(&[404]);
-    let create = |id: &str, summary: &str, body, name| new(id, summary).body(body).versioned(201, "It is there now.", named(name)).errors(&[409]);
-    let change = |id: &str, summary: &str, body, name| {
-        new(id, summary).parameters(CHANGE).optional_body(body).versioned(200, "As it is now.", named(name)).errors(GONE)
+    let new = |id: &str, summary: &str| {
+        Operation::new(Desk::Operator, method, pattern, id, summary).tag("operator")
     };
-    let delete = |id: &str, summary: &str| new(id, summary).parameters(CHANGE).nothing(204, "It is gone.").errors(GONE);
+    let list = |id: &str, summary: &str, item| {
+        new(id, summary)
+            .parameters(PART)
+            .answer(200, "A part of the list.", page(item))
+    };
+    let show = |id: &str, summary: &str, name| {
+        new(id, summary)
+            .versioned(200, "It.", named(name))
+            .errors(&[404])
+    };
+    let create = |id: &str, summary: &str, body, name| {
+        new(id, summary)
+            .body(body)
+            .versioned(201, "It is there now.", named(name))
+            .errors(&[409])
+    };
+    let change = |id: &str, summary: &str, body, name| {
+        new(id, summary)
+            .parameters(CHANGE)
+            .optional_body(body)
+            .versioned(200, "As it is now.", named(name))
+            .errors(GONE)
+    };
+    let delete = |id: &str, summary: &str| {
+        new(id, summary)
+            .parameters(CHANGE)
+            .nothing(204, "It is gone.")
+            .errors(GONE)
+    };
     let plan = json!({"anyOf": [named("Plan"), named("BrokenPlan")]});
     match (method, pattern) {
         ("GET", "/admin/") => new("listAdminRoutes", "What there is at this desk.").answer(200, "Its routes.", page(named("AdminRoute"))),
@@ -101,6 +127,9 @@ fn described(method: &'static str, pattern: &str) -> Operation {
             new("listAllJobs", "Jobs of all users, the newest first.").parameters(PART).parameters(&["jobStatus", "ofUser"]).answer(200, "A part of the list.", jobs)
         }
         ("POST", "/admin/jobs/{id}/retry") => new("retryJob", "Lets a job that failed or expired run again.")
+            .answer(200, "The job.", named("OperatorsJob"))
+            .errors(&[404, 409]),
+        ("POST", "/admin/jobs/{id}/cancel") => new("cancelJobOfUser", "Calls a waiting job off.")
             .answer(200, "The job.", named("OperatorsJob"))
             .errors(&[404, 409]),
 

@@ -20,9 +20,7 @@ pub fn all() -> Vec<Operation> {
 
 /// What is sent to users and to the operator.
 pub fn webhooks() -> Value {
-    let header = |name: &str, description: &str| {
-        json!({"name": name, "in": "header", "required": true, "description": description, "schema": {"type": "string"}})
-    };
+    let header = |name: &str, description: &str| json!({"name": name, "in": "header", "required": true, "description": description, "schema": {"type": "string"}});
     json!({"news": {"post": {
         "operationId": "news",
         "tags": ["desk"],
@@ -46,12 +44,37 @@ const LLM_ERRORS: [u16; 3] = [404, 502, 504];
 
 fn llm(dialect: Dialect) -> Operation {
     let (id, summary, takes, gives) = match dialect {
-        Dialect::ChatCompletions => ("createChatCompletion", "A chat completion.", "ChatCompletionRequest", "ChatCompletion"),
-        Dialect::Completions => ("createCompletion", "A text completion.", "CompletionRequest", "Completion"),
-        Dialect::Embeddings => ("createEmbeddings", "Embeddings.", "EmbeddingRequest", "Embeddings"),
-        Dialect::Responses => ("createResponse", "A response.", "ResponseRequest", "Response"),
+        Dialect::ChatCompletions => (
+            "createChatCompletion",
+            "A chat completion.",
+            "ChatCompletionRequest",
+            "ChatCompletion",
+        ),
+        Dialect::Completions => (
+            "createCompletion",
+            "A text completion.",
+            "CompletionRequest",
+            "Completion",
+        ),
+        Dialect::Embeddings => (
+            "createEmbeddings",
+            "Embeddings.",
+            "EmbeddingRequest",
+            "Embeddings",
+        ),
+        Dialect::Responses => (
+            "createResponse",
+            "A response.",
+            "ResponseRequest",
+            "Response",
+        ),
         Dialect::Messages => ("createMessage", "A message.", "MessageRequest", "Message"),
-        Dialect::CountTokens => ("countTokens", "How many tokens a message would take; it costs none.", "CountTokensRequest", "TokenCount"),
+        Dialect::CountTokens => (
+            "countTokens",
+            "How many tokens a message would take; it costs none.",
+            "CountTokensRequest",
+            "TokenCount",
+        ),
     };
     let desk = match dialect {
         Dialect::Messages | Dialect::CountTokens => Desk::Anthropic,
@@ -66,7 +89,11 @@ fn llm(dialect: Dialect) -> Operation {
         .body(takes)
         .answers_with(200, "The provider's answer.", &[], content)
         .errors(&LLM_ERRORS);
-    if dialect != Dialect::CountTokens { or_later(operation) } else { operation }
+    if dialect != Dialect::CountTokens {
+        or_later(operation)
+    } else {
+        operation
+    }
 }
 
 /// Calls that may wait answer 202.
@@ -83,9 +110,15 @@ fn or_later(operation: Operation) -> Operation {
 fn models() -> [Operation; 2] {
     let get = |path, id, summary| Operation::new(Desk::OpenAi, "GET", path, id, summary).tag("llm");
     [
-        get("/v1/models", "listModels", "The models this caller may use, in a body both SDK families read.")
-            .answer(200, "The models.", named("ModelList")),
-        get("/v1/models/{model*}", "getModel", "One model.").answer(200, "The model.", named("ModelObject")).errors(&[404]),
+        get(
+            "/v1/models",
+            "listModels",
+            "The models this caller may use, in a body both SDK families read.",
+        )
+        .answer(200, "The models.", named("ModelList")),
+        get("/v1/models/{model*}", "getModel", "One model.")
+            .answer(200, "The model.", named("ModelObject"))
+            .errors(&[404]),
     ]
 }
 
@@ -109,39 +142,99 @@ fn decisions() -> [Operation; 3] {
             .errors(&[404])
     };
     [
-        post("/api/limits/consume", "consume", "May this user do this? Charges it, unless it only peeks.", "Consume", "Decision"),
-        post("/api/limits/settle", "settle", "This is what it used.", "Settle", "Conclusion"),
-        post("/api/limits/release", "release", "It failed; its quotas are given back.", "Release", "Conclusion"),
+        post(
+            "/api/limits/consume",
+            "consume",
+            "May this user do this? Charges it, unless it only peeks.",
+            "Consume",
+            "Decision",
+        ),
+        post(
+            "/api/limits/settle",
+            "settle",
+            "This is what it used.",
+            "Settle",
+            "Conclusion",
+        ),
+        post(
+            "/api/limits/release",
+            "release",
+            "It failed; its quotas are given back.",
+            "Release",
+            "Conclusion",
+        ),
     ]
 }
 
 fn desk() -> Vec<Operation> {
-    let new = |method, path, id, summary| Operation::new(Desk::Caller, method, path, id, summary).tag("desk");
+    let new = |method, path, id, summary| {
+        Operation::new(Desk::Caller, method, path, id, summary).tag("desk")
+    };
     let part = &["limit", "cursor"];
     vec![
-        new("GET", "/api/quota", "getQuota", "What is left. It spends nothing and works when nothing is left.")
-            .answer(200, "The quota.", named("Quota")),
-        new("GET", "/api/usage", "getUsage", "What was used, one row a day.")
-            .parameters(&["from", "to"])
-            .answer(200, "The days.", page(named("UsageDay"))),
-        new("GET", "/api/keys", "listOwnKeys", "The caller's keys that are still good.")
-            .parameters(part)
-            .answer(200, "The keys.", page(named("OwnKey"))),
-        new("GET", "/api/jobs", "listJobs", "Queued calls, the newest first.")
-            .parameters(part)
-            .answer(200, "The jobs.", page(named("Job"))),
+        new(
+            "GET",
+            "/api/quota",
+            "getQuota",
+            "What is left. It spends nothing and works when nothing is left.",
+        )
+        .answer(200, "The quota.", named("Quota")),
+        new(
+            "GET",
+            "/api/usage",
+            "getUsage",
+            "What was used, one row a day.",
+        )
+        .parameters(&["from", "to"])
+        .answer(200, "The days.", page(named("UsageDay"))),
+        new(
+            "GET",
+            "/api/keys",
+            "listOwnKeys",
+            "The caller's keys that are still good.",
+        )
+        .parameters(part)
+        .answer(200, "The keys.", page(named("OwnKey"))),
+        new(
+            "GET",
+            "/api/jobs",
+            "listJobs",
+            "Queued calls, the newest first.",
+        )
+        .parameters(part)
+        .answer(200, "The jobs.", page(named("Job"))),
         new("GET", "/api/jobs/{id}", "getJob", "One queued call.")
-            .answers_with(200, "The job.", &["RetryAfter"], json!({"application/json": {"schema": named("Job")}}))
+            .answers_with(
+                200,
+                "The job.",
+                &["RetryAfter"],
+                json!({"application/json": {"schema": named("Job")}}),
+            )
             .errors(&[404]),
-        new("DELETE", "/api/jobs/{id}", "cancelJob", "Takes a queued call back. Doing it twice is doing it once.")
-            .answer(200, "The job.", named("Job"))
-            .errors(&[404, 409]),
-        new("GET", "/api/notifications", "listNotifications", "The inbox, the newest first.")
-            .parameters(part)
-            .answer(200, "The notifications.", page(named("Notification"))),
-        new("POST", "/api/notifications/{id}/read", "readNotification", "Marks a notification as read. Doing it twice is doing it once.")
-            .answer(200, "The notification.", named("Notification"))
-            .errors(&[404]),
+        new(
+            "DELETE",
+            "/api/jobs/{id}",
+            "cancelJob",
+            "Takes a queued call back. Doing it twice is doing it once.",
+        )
+        .answer(200, "The job.", named("Job"))
+        .errors(&[404, 409]),
+        new(
+            "GET",
+            "/api/notifications",
+            "listNotifications",
+            "The inbox, the newest first.",
+        )
+        .parameters(part)
+        .answer(200, "The notifications.", page(named("Notification"))),
+        new(
+            "POST",
+            "/api/notifications/{id}/read",
+            "readNotification",
+            "Marks a notification as read. Doing it twice is doing it once.",
+        )
+        .answer(200, "The notification.", named("Notification"))
+        .errors(&[404]),
     ]
 }
 
@@ -153,17 +246,45 @@ fn gateway() -> [Operation; 4] {
         open("/healthz", "healthz", "This Worker runs.").answer(200, "It does.", named("Health")),
         open("/readyz", "readyz", "It could serve a call now.")
             .answer(200, "It could.", named("Readiness"))
-            .answer(503, "It could not; `problems` says why.", named("Readiness")),
-        open("/openapi.json", "openapi", "This document.").answers_with(200, "The document.", &["CacheControl"], document),
-        Operation::new(Desk::Operator, "GET", "/metrics", "metrics", "Numbers for Prometheus.")
-            .tag("operator")
-            .answers_with(200, "The numbers, in Prometheus's text format.", &[], metrics),
+            .answer(
+                503,
+                "It could not; `problems` says why.",
+                named("Readiness"),
+            ),
+        open("/openapi.json", "openapi", "This document.").answers_with(
+            200,
+            "The document.",
+            &["CacheControl"],
+            document,
+        ),
+        Operation::new(
+            Desk::Operator,
+            "GET",
+            "/metrics",
+            "metrics",
+            "Numbers for Prometheus.",
+        )
+        .tag("operator")
+        .answers_with(
+            200,
+            "The numbers, in Prometheus's text format.",
+            &[],
+            metrics,
+        ),
     ]
 }
 
 #[test]
 fn every_operation_has_an_id_of_its_own() {
-    let all: Vec<_> = all().into_iter().chain(super::operator::all()).map(|o| o.write()["operationId"].clone()).collect();
-    let ids = object(json!(all.iter().map(|id| (id.as_str().unwrap(), json!({}))).collect::<std::collections::BTreeMap<_, _>>()));
+    let all: Vec<_> = all()
+        .into_iter()
+        .chain(super::operator::all())
+        .map(|o| o.write()["operationId"].clone())
+        .collect();
+    let ids = object(json!(
+        all.iter()
+            .map(|id| (id.as_str().unwrap(), json!({})))
+            .collect::<std::collections::BTreeMap<_, _>>()
+    ));
     assert_eq!(ids["properties"].as_object().unwrap().len(), all.len());
 }

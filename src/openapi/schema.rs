@@ -32,15 +32,27 @@ pub fn with(mut schema: Value, members: Value) -> Value {
         panic!("members are an object");
     };
     let names = members.keys().map(|name| json!(name));
-    let required = schema["required"].as_array_mut().expect("an object with members");
-    required.extend(names.filter(|name| !required.contains(name)).collect::<Vec<_>>());
-    schema["properties"].as_object_mut().expect("an object").extend(members);
+    let required = schema["required"]
+        .as_array_mut()
+        .expect("an object with members");
+    required.extend(
+        names
+            .filter(|name| !required.contains(name))
+            .collect::<Vec<_>>(),
+    );
+    schema["properties"]
+        .as_object_mut()
+        .expect("an object")
+        .extend(members);
     schema
 }
 
 /// An object whose members are all always there.
 pub fn object(members: Value) -> Value {
-    with(json!({"type": "object", "required": [], "properties": {}}), members)
+    with(
+        json!({"type": "object", "required": [], "properties": {}}),
+        members,
+    )
 }
 
 /// A part of a list.
@@ -58,7 +70,9 @@ pub fn named(name: &str) -> Value {
 
 fn of<T: JsonSchema>(settings: SchemaSettings) -> Value {
     let settings = settings.with(|s| s.inline_subschemas = true);
-    let mut schema = SchemaGenerator::new(settings).into_root_schema_for::<T>().to_value();
+    let mut schema = SchemaGenerator::new(settings)
+        .into_root_schema_for::<T>()
+        .to_value();
     every(&mut schema, &mut |fields| {
         fields.shift_remove("$schema");
         fields.shift_remove("title");
@@ -74,7 +88,11 @@ fn of<T: JsonSchema>(settings: SchemaSettings) -> Value {
 /// The names of Rust's integers are no formats that others know.
 fn without_formats(mut schema: Value) -> Value {
     every(&mut schema, &mut |fields| {
-        if fields.get("format").and_then(Value::as_str).is_some_and(|f| f.starts_with("uint") || f == "double") {
+        if fields
+            .get("format")
+            .and_then(Value::as_str)
+            .is_some_and(|f| f.starts_with("uint") || f == "double")
+        {
             fields.shift_remove("format");
         }
     });
@@ -95,11 +113,18 @@ fn words(fields: &mut Map<String, Value>) {
         format!("`{}`: {told}", choice["const"].as_str().unwrap_or_default())
     });
     let description = lines.collect::<Vec<_>>().join("\n");
-    let before = fields.get("description").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let before = fields
+        .get("description")
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned();
     fields.shift_remove("oneOf");
     fields.insert("type".into(), json!("string"));
     fields.insert("enum".into(), json!(all));
-    fields.insert("description".into(), json!(format!("{before}\n\n{description}").trim()));
+    fields.insert(
+        "description".into(),
+        json!(format!("{before}\n\n{description}").trim()),
+    );
 }
 
 /// `anyOf` a type and null becomes one schema of both types.
@@ -110,9 +135,11 @@ fn nullable(fields: &mut Map<String, Value>) {
     let [Value::Object(inner), null] = choices.as_slice() else {
         return;
     };
-    let (true, Some(kind), false) =
-        (null == &json!({"type": "null"}), inner.get("type").cloned(), inner.contains_key("enum"))
-    else {
+    let (true, Some(kind), false) = (
+        null == &json!({"type": "null"}),
+        inner.get("type").cloned(),
+        inner.contains_key("enum"),
+    ) else {
         return;
     };
     let mut inner = inner.clone();

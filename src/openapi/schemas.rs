@@ -6,21 +6,37 @@ use serde_json::{Map, Value, json};
 
 use super::schema::{named, object, shown, taken, with};
 use crate::account::wire::{Counted, DriftKind};
-use crate::gateway::decision::{Consume, Release, Settle};
-use crate::ledger::{audit, jobs::JobStatus, models::ModelRow, routes::RouteRow, stats, usage, users::User};
-use crate::limits::{PolicyKind, Unit};
 use crate::auth::Scope;
+use crate::gateway::decision::{Consume, Release, Settle};
+use crate::ledger::{
+    audit, jobs::JobStatus, models::ModelRow, routes::RouteRow, stats, usage, users::User,
+};
+use crate::limits::{PolicyKind, Unit};
 use crate::plans::Plan;
 
 /// Every schema by its name.
 pub fn all() -> Value {
     let mut all = Map::new();
-    let groups = [crate::admin::bodies::all(), plans(), rows(), of_callers(), decisions(), of_operators(), errors(), llm_requests(), llm_answers()];
+    let groups = [
+        crate::admin::bodies::all(),
+        plans(),
+        rows(),
+        of_callers(),
+        decisions(),
+        of_operators(),
+        errors(),
+        llm_requests(),
+        llm_answers(),
+    ];
     for (name, schema) in groups.into_iter().flatten() {
-        assert!(all.insert(name.to_owned(), schema).is_none(), "{name} is there twice");
+        assert!(
+            all.insert(name.to_owned(), schema).is_none(),
+            "{name} is there twice"
+        );
     }
     for body in ["NewUser", "UserPatch"] {
-        all[body]["properties"]["overrides"] = json!({"anyOf": [named("PlanOverrides"), {"type": "null"}]});
+        all[body]["properties"]["overrides"] =
+            json!({"anyOf": [named("PlanOverrides"), {"type": "null"}]});
     }
     Value::Object(all)
 }
@@ -60,7 +76,10 @@ fn list(items: Value) -> Value {
 }
 
 fn versioned(row: Value) -> Value {
-    with(row, json!({"version": {"type": "integer", "minimum": 1, "description": "Grows with every change."}, "updated_at": time()}))
+    with(
+        row,
+        json!({"version": {"type": "integer", "minimum": 1, "description": "Grows with every change."}, "updated_at": time()}),
+    )
 }
 
 /// A plan in its four ways: new, changed, overridden, shown.
@@ -69,12 +88,18 @@ fn plans() -> Named {
     let mut patch = new.clone();
     let fields = patch.as_object_mut().expect("an object");
     fields.shift_remove("required");
-    fields.insert("description".into(), json!("Members that take the place of the plan's own; `null` is unlimited."));
+    fields.insert(
+        "description".into(),
+        json!("Members that take the place of the plan's own; `null` is unlimited."),
+    );
     without_defaults(fields);
     let mut overrides = patch.clone();
     overrides["description"] = json!("Members that hold for this user in place of the plan's own.");
     for own in ["plan_id", "name"] {
-        overrides["properties"].as_object_mut().expect("an object").shift_remove(own);
+        overrides["properties"]
+            .as_object_mut()
+            .expect("an object")
+            .shift_remove(own);
     }
     let broken = object(json!({
         "plan_id": text(), "name": text(),
@@ -90,8 +115,15 @@ fn plans() -> Named {
 }
 
 fn without_defaults(schema: &mut Map<String, Value>) {
-    for field in schema["properties"].as_object_mut().expect("an object").values_mut() {
-        field.as_object_mut().expect("an object").shift_remove("default");
+    for field in schema["properties"]
+        .as_object_mut()
+        .expect("an object")
+        .values_mut()
+    {
+        field
+            .as_object_mut()
+            .expect("an object")
+            .shift_remove("default");
     }
 }
 
@@ -104,7 +136,8 @@ fn rows() -> Named {
     audit["properties"]["id"] = json!({"type": "string", "description": "Grows with every entry."});
     audit["properties"]["at"] = time();
     for side in ["before", "after"] {
-        audit["properties"][side] = json!({"description": "What there was to change; null: nothing."});
+        audit["properties"][side] =
+            json!({"description": "What there was to change; null: nothing."});
     }
     vec![
         ("User", user),
@@ -142,7 +175,10 @@ fn of_callers() -> Named {
         "result": {"type": ["object", "null"], "additionalProperties": true, "description": "The provider's answer."},
         "error": {"type": ["object", "null"], "additionalProperties": true, "description": "Why there is none, as the error of an answer."},
     }));
-    let accepted = with(job.clone(), json!({"message": text(), "estimatedProcessAt": time()}));
+    let accepted = with(
+        job.clone(),
+        json!({"message": text(), "estimatedProcessAt": time()}),
+    );
     let notification = object(json!({
         "id": text(),
         "object": {"const": "notification"},
@@ -154,10 +190,17 @@ fn of_callers() -> Named {
     let own_key = object(json!({
         "key_id": text(), "name": text_or_null(), "last4": text(), "created_at": time(), "expires_at": time_or_null(),
     }));
-    let news = object(json!({"type": text(), "timestamp": time(), "data": {"type": "object", "additionalProperties": true}}));
+    let news = object(
+        json!({"type": text(), "timestamp": time(), "data": {"type": "object", "additionalProperties": true}}),
+    );
     vec![
-        ("Policy", policy), ("Quota", quota), ("Job", job), ("AcceptedJob", accepted),
-        ("Notification", notification), ("OwnKey", own_key), ("News", news),
+        ("Policy", policy),
+        ("Quota", quota),
+        ("Job", job),
+        ("AcceptedJob", accepted),
+        ("Notification", notification),
+        ("OwnKey", own_key),
+        ("News", news),
     ]
 }
 
@@ -172,15 +215,23 @@ fn decisions() -> Named {
     let told = decision["properties"].as_object_mut().expect("an object");
     told.insert("status".into(), json!({"type": "integer", "description": "On a refusal: the status of the service's own answer."}));
     for member in ["error", "resetAt", "request_id"] {
-        told.insert(member.into(), json!({"$ref": format!("#/components/schemas/Error/properties/{member}")}));
+        told.insert(
+            member.into(),
+            json!({"$ref": format!("#/components/schemas/Error/properties/{member}")}),
+        );
     }
-    let mut conclusion = object(json!({"settled": {"type": "boolean", "description": "Whether there was such a reservation."}}));
+    let mut conclusion = object(
+        json!({"settled": {"type": "boolean", "description": "Whether there was such a reservation."}}),
+    );
     let told = conclusion["properties"].as_object_mut().expect("an object");
     told.insert("policies".into(), list(named("Policy")));
     told.insert("headers".into(), decision["properties"]["headers"].clone());
     vec![
-        ("Consume", taken::<Consume>()), ("Settle", taken::<Settle>()), ("Release", taken::<Release>()),
-        ("Decision", decision), ("Conclusion", conclusion),
+        ("Consume", taken::<Consume>()),
+        ("Settle", taken::<Settle>()),
+        ("Release", taken::<Release>()),
+        ("Decision", decision),
+        ("Conclusion", conclusion),
     ]
 }
 
@@ -189,15 +240,23 @@ fn of_operators() -> Named {
         "key_id": text(), "user_id": text(), "name": text_or_null(), "scope": shown::<Scope>(), "last4": text(),
         "created_at": time(), "expires_at": time_or_null(), "revoked_at": time_or_null(),
     }));
-    let new_key = with(key.clone(), json!({"key": {"type": "string", "description": "The key itself, shown this once."}}));
+    let new_key = with(
+        key.clone(),
+        json!({"key": {"type": "string", "description": "The key itself, shown this once."}}),
+    );
     let counts = json!({
         "allowed": count(), "refused": count(), "degraded": count(), "queued": count(), "failed_open": count(),
         "tokens": count(), "refusal_rate": share_or_null(),
     });
-    let of_plan = with(object(counts.clone()), json!({
-        "plan_id": text(), "refused_by": {"type": "object", "additionalProperties": count()},
-    }));
-    let of_endpoint = object(json!({"name": text(), "allowed": count_or_null(), "refused": count(), "refusal_rate": share_or_null()}));
+    let of_plan = with(
+        object(counts.clone()),
+        json!({
+            "plan_id": text(), "refused_by": {"type": "object", "additionalProperties": count()},
+        }),
+    );
+    let of_endpoint = object(
+        json!({"name": text(), "allowed": count_or_null(), "refused": count(), "refusal_rate": share_or_null()}),
+    );
     let stats = object(json!({
         "from": {"type": "string", "format": "date"}, "to": {"type": "string", "format": "date"},
         "totals": object(counts),
@@ -207,7 +266,9 @@ fn of_operators() -> Named {
         "top_users": list(shown::<stats::UserRow>()),
     }));
     let job = with(of_callers().swap_remove(2).1, json!({"user_id": text()}));
-    let letter = object(json!({"message_id": text(), "queue": text(), "body": text(), "reason": text(), "at": time()}));
+    let letter = object(
+        json!({"message_id": text(), "queue": text(), "body": text(), "reason": text(), "at": time()}),
+    );
     let alert = object(json!({
         "id": text(),
         "kind": {"type": "string", "description": "`refusal_rate`, `failed_open`, `dead_letter`, `ledger_lag` or `drift`."},
@@ -219,20 +280,41 @@ fn of_operators() -> Named {
         "drift": {"anyOf": [shown::<DriftKind>(), {"type": "null", "description": "The account was out of reach."}]},
         "account": counted.clone(), "ledger": counted,
     }));
-    let report = with(super::schema::page(compared), json!({"checked": count(), "drifted": count(), "unreachable": count()}));
+    let report = with(
+        super::schema::page(compared),
+        json!({"checked": count(), "drifted": count(), "unreachable": count()}),
+    );
     vec![
-        ("Key", key), ("KeyWithSecret", new_key), ("Stats", stats), ("OperatorsJob", job), ("DeadLetter", letter),
-        ("Alert", alert), ("Counted", shown::<Counted>()), ("ReconciliationReport", report),
-        ("AdminRoute", object(json!({"method": text(), "path": text()}))),
+        ("Key", key),
+        ("KeyWithSecret", new_key),
+        ("Stats", stats),
+        ("OperatorsJob", job),
+        ("DeadLetter", letter),
+        ("Alert", alert),
+        ("Counted", shown::<Counted>()),
+        ("ReconciliationReport", report),
+        (
+            "AdminRoute",
+            object(json!({"method": text(), "path": text()})),
+        ),
         ("Health", object(json!({"status": {"const": "ok"}}))),
-        ("Readiness", object(json!({"status": {"enum": ["ok", "not ready"]}, "problems": list(text())}))),
+        (
+            "Readiness",
+            object(json!({"status": {"enum": ["ok", "not ready"]}, "problems": list(text())})),
+        ),
     ]
 }
 
 /// Both shapes of errors.
 fn errors() -> Named {
-    let limits = [("policy", text()), ("limit", count()), ("remaining", count()), ("reset_at", time())];
-    let mut error = object(json!({"message": text(), "type": text(), "param": text_or_null(), "code": text()}));
+    let limits = [
+        ("policy", text()),
+        ("limit", count()),
+        ("remaining", count()),
+        ("reset_at", time()),
+    ];
+    let mut error =
+        object(json!({"message": text(), "type": text(), "param": text_or_null(), "code": text()}));
     let mut details = object(json!({"error_code": text()}));
     for (name, schema) in limits {
         error["properties"][name] = schema.clone();
@@ -254,11 +336,13 @@ fn request(description: &str, required: &[&str], properties: Value) -> Value {
 }
 
 fn llm_requests() -> Named {
-    let model = json!({"type": "string", "minLength": 1, "maxLength": 256, "examples": ["mock-small"]});
+    let model =
+        json!({"type": "string", "minLength": 1, "maxLength": 256, "examples": ["mock-small"]});
     let message = json!({"type": "object", "required": ["role"], "properties": {"role": text()}, "additionalProperties": true});
     let messages = json!({"type": "array", "minItems": 1, "items": message, "examples": [[{"role": "user", "content": "Hello"}]]});
     let bound = json!({"type": ["integer", "null"], "minimum": 1, "description": "Held to the plan's `max_tokens_per_request`."});
-    let stream = json!({"type": ["boolean", "null"], "description": "Answer as `text/event-stream`."});
+    let stream =
+        json!({"type": ["boolean", "null"], "description": "Answer as `text/event-stream`."});
     let some = json!({"anyOf": [{"type": "string"}, {"type": "array"}]});
     let to_provider = "Members not named here go on to the provider as they are.";
     let simple = json!({
@@ -269,17 +353,59 @@ fn llm_requests() -> Named {
         "additionalProperties": false,
     });
     vec![
-        ("ChatCompletionRequest", request(to_provider, &["model", "messages"], json!({
-            "model": model, "messages": messages, "stream": stream, "max_completion_tokens": bound, "max_tokens": bound,
-            "n": {"type": ["integer", "null"], "minimum": 1, "maximum": 128},
-        }))),
-        ("CompletionRequest", request(to_provider, &["model", "prompt"], json!({"model": model, "prompt": some, "stream": stream, "max_tokens": bound}))),
-        ("EmbeddingRequest", request(to_provider, &["model", "input"], json!({"model": model, "input": some}))),
-        ("ResponseRequest", request(to_provider, &["model", "input"], json!({"model": model, "input": some, "stream": stream, "max_output_tokens": bound}))),
-        ("MessageRequest", request(to_provider, &["model", "messages", "max_tokens"], json!({
-            "model": model, "messages": messages, "stream": stream, "max_tokens": {"type": "integer", "minimum": 1},
-        }))),
-        ("CountTokensRequest", request(to_provider, &["model", "messages"], json!({"model": model, "messages": messages}))),
+        (
+            "ChatCompletionRequest",
+            request(
+                to_provider,
+                &["model", "messages"],
+                json!({
+                    "model": model, "messages": messages, "stream": stream, "max_completion_tokens": bound, "max_tokens": bound,
+                    "n": {"type": ["integer", "null"], "minimum": 1, "maximum": 128},
+                }),
+            ),
+        ),
+        (
+            "CompletionRequest",
+            request(
+                to_provider,
+                &["model", "prompt"],
+                json!({"model": model, "prompt": some, "stream": stream, "max_tokens": bound}),
+            ),
+        ),
+        (
+            "EmbeddingRequest",
+            request(
+                to_provider,
+                &["model", "input"],
+                json!({"model": model, "input": some}),
+            ),
+        ),
+        (
+            "ResponseRequest",
+            request(
+                to_provider,
+                &["model", "input"],
+                json!({"model": model, "input": some, "stream": stream, "max_output_tokens": bound}),
+            ),
+        ),
+        (
+            "MessageRequest",
+            request(
+                to_provider,
+                &["model", "messages", "max_tokens"],
+                json!({
+                    "model": model, "messages": messages, "stream": stream, "max_tokens": {"type": "integer", "minimum": 1},
+                }),
+            ),
+        ),
+        (
+            "CountTokensRequest",
+            request(
+                to_provider,
+                &["model", "messages"],
+                json!({"model": model, "messages": messages}),
+            ),
+        ),
         ("SimpleQuery", simple),
     ]
 }
@@ -308,11 +434,41 @@ fn llm_answers() -> Named {
         "first_id": text_or_null(), "last_id": text_or_null(),
     }));
     vec![
-        ("ChatCompletion", optional_usage(answer(object_is("chat.completion"), json!({"id": text(), "created": count(), "model": text(), "choices": list(open())})))),
-        ("Completion", optional_usage(answer(object_is("text_completion"), json!({"id": text(), "created": count(), "model": text(), "choices": list(open())})))),
-        ("Embeddings", optional_usage(answer(object_is("list"), json!({"data": list(open()), "model": text()})))),
-        ("Response", optional_usage(answer(object_is("response"), json!({"id": text(), "status": text(), "model": text(), "output": list(open())})))),
-        ("Message", optional_usage(answer(("type", "message"), json!({"id": text(), "role": {"const": "assistant"}, "model": text(), "content": list(open())})))),
+        (
+            "ChatCompletion",
+            optional_usage(answer(
+                object_is("chat.completion"),
+                json!({"id": text(), "created": count(), "model": text(), "choices": list(open())}),
+            )),
+        ),
+        (
+            "Completion",
+            optional_usage(answer(
+                object_is("text_completion"),
+                json!({"id": text(), "created": count(), "model": text(), "choices": list(open())}),
+            )),
+        ),
+        (
+            "Embeddings",
+            optional_usage(answer(
+                object_is("list"),
+                json!({"data": list(open()), "model": text()}),
+            )),
+        ),
+        (
+            "Response",
+            optional_usage(answer(
+                object_is("response"),
+                json!({"id": text(), "status": text(), "model": text(), "output": list(open())}),
+            )),
+        ),
+        (
+            "Message",
+            optional_usage(answer(
+                ("type", "message"),
+                json!({"id": text(), "role": {"const": "assistant"}, "model": text(), "content": list(open())}),
+            )),
+        ),
         ("TokenCount", {
             let mut count = object(json!({"input_tokens": count()}));
             count["additionalProperties"] = json!(true);

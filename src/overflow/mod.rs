@@ -49,11 +49,20 @@ pub async fn refused(session: &mut Session, refused: Box<Refused>, later: Later<
         return Err(ApiError::Refused(refused));
     };
     let not_before = schedule::after_refusal(&job.job_id, violation, session.call.now);
-    let job = NewJob { not_before, expires_at: schedule::expiry(not_before), ..job };
+    let job = NewJob {
+        not_before,
+        expires_at: schedule::expiry(not_before),
+        ..job
+    };
     match submit::submit(&session.call, &job, queue_limit(session)).await {
         Ok(()) => {
             note(session);
-            Ok(accepted(session, &job, "Request queued due to quota limit.", asked))
+            Ok(accepted(
+                session,
+                &job,
+                "Request queued due to quota limit.",
+                asked,
+            ))
         }
         Err(NotTaken::Full) => Err(ApiError::Refused(refused)),
         Err(NotTaken::OutOfReach) => Err(ApiError::Unavailable("queue")),
@@ -78,7 +87,9 @@ pub async fn now_or_later(session: &mut Session, call: limits::Call, later: Late
     let limit = queue_limit(session);
     match submit::submit(&session.call, &job, limit).await {
         Ok(()) => Ok(accepted(session, &job, "Request queued.", true)),
-        Err(NotTaken::Full) => Err(ApiError::QueueFull { limit: limit.unwrap_or(0) }),
+        Err(NotTaken::Full) => Err(ApiError::QueueFull {
+            limit: limit.unwrap_or(0),
+        }),
         Err(NotTaken::OutOfReach) => Err(ApiError::Unavailable("queue")),
     }
 }
@@ -92,7 +103,8 @@ impl Later<'_> {
     /// The job, due now.
     fn job(&self, session: &Session, body: Vec<u8>) -> Result<NewJob, ApiError> {
         let id = ids::fresh("job").map_err(|_| ApiError::Misconfigured("no random numbers"))?;
-        let body = String::from_utf8(body).map_err(|_| ApiError::invalid("The body is not UTF-8."))?;
+        let body =
+            String::from_utf8(body).map_err(|_| ApiError::invalid("The body is not UTF-8."))?;
         let asker = session.asker();
         let received: Vec<_> = session.call.request.headers().entries().collect();
         Ok(NewJob {
@@ -114,18 +126,26 @@ impl Later<'_> {
 /// Whether the plan lets calls wait, and waiting helps: a quota of zero never comes back.
 fn may_wait(session: &Session, refused: &Refused) -> bool {
     let queues = session.standing.as_ref().map(|s| s.over_quota.strategy) == Some(Strategy::Queue);
-    let helps = refused.decisive().is_some_and(|violation| violation.cause != Cause::Nothing);
+    let helps = refused
+        .decisive()
+        .is_some_and(|violation| violation.cause != Cause::Nothing);
     queues && helps && refused.is_quota() && refused.policies().all(limits::PolicyName::is_quota)
 }
 
 fn queue_limit(session: &Session) -> Option<u64> {
-    session.standing.as_ref().map_or(Some(0), |standing| standing.over_quota.queue_limit)
+    session
+        .standing
+        .as_ref()
+        .map_or(Some(0), |standing| standing.over_quota.queue_limit)
 }
 
 /// Counts the refusal as a job, after the answer.
 fn note(session: &Session) {
-    let (env, user, asker) =
-        (session.call.env.clone(), session.caller.user_id.clone(), session.asker());
+    let (env, user, asker) = (
+        session.call.env.clone(),
+        session.caller.user_id.clone(),
+        session.asker(),
+    );
     session.call.context.wait_until(async move {
         // Only statistics: nothing is lost but a number.
         let _ = crate::account::client::ask(&env, &user, asker, Ask::NoteQueued).await;
@@ -137,11 +157,17 @@ fn accepted(session: &mut Session, job: &NewJob, message: &str, asked: bool) -> 
     let mut body = desk::fresh(job);
     if let Some(fields) = body.as_object_mut() {
         fields.insert("message".to_owned(), json!(message));
-        fields.insert("estimatedProcessAt".to_owned(), json!(rfc3339(job.not_before)));
+        fields.insert(
+            "estimatedProcessAt".to_owned(),
+            json!(rfc3339(job.not_before)),
+        );
     }
     let mut reply = Reply::json(202, &body);
     reply.set("location", format!("/api/jobs/{}", job.job_id));
-    reply.set("retry-after", seconds_until(job.not_before, session.call.now).to_string());
+    reply.set(
+        "retry-after",
+        seconds_until(job.not_before, session.call.now).to_string(),
+    );
     if asked {
         reply.set("preference-applied", "respond-async");
     }

@@ -20,10 +20,21 @@ mod tests {
 
     #[test]
     fn the_preference_is_found_among_others() {
-        for yes in ["respond-async", "Respond-Async", "wait=10, respond-async", "respond-async; x=1"] {
+        for yes in [
+            "respond-async",
+            "Respond-Async",
+            "wait=10, respond-async",
+            "respond-async; x=1",
+        ] {
             assert!(names_async(yes), "{yes}");
         }
-        for no in ["", "respond-sync", "return=respond-async", "x-respond-async", "wait=10"] {
+        for no in [
+            "",
+            "respond-sync",
+            "return=respond-async",
+            "x-respond-async",
+            "wait=10",
+        ] {
             assert!(!names_async(no), "{no}");
         }
     }

@@ -65,5 +65,8 @@ async fn last_known(env: &Env, now: Millis) -> Option<Rc<Plans>> {
 }
 
 fn by_id(plans: Vec<Plan>) -> Plans {
-    plans.into_iter().map(|plan| (plan.plan_id.clone(), Rc::new(plan))).collect()
+    plans
+        .into_iter()
+        .map(|plan| (plan.plan_id.clone(), Rc::new(plan)))
+        .collect()
 }

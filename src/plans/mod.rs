@@ -6,8 +6,5 @@ mod plan;
 mod standing;
 
 pub use ladder::next_above;
-pub use plan::{
-    InvalidPlan, MAX_COUNT, OnOutage, OverQuota, Plan, Strategy,
-    check_name,
-};
+pub use plan::{InvalidPlan, MAX_COUNT, OnOutage, OverQuota, Plan, Strategy, check_name};
 pub use standing::{Standing, UserStatus};

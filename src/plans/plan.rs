@@ -300,8 +300,8 @@ impl Plan {
 
     /// This plan with the members of `patch` in place of its own.
     pub fn patched(&self, patch: &Map<String, Value>) -> Result<Self, InvalidPlan> {
-        let mut value = serde_json::to_value(self)
-            .map_err(|e| InvalidPlan::new("plan", e.to_string()))?;
+        let mut value =
+            serde_json::to_value(self).map_err(|e| InvalidPlan::new("plan", e.to_string()))?;
         if let Some(fields) = value.as_object_mut() {
             fields.extend(patch.iter().map(|(k, v)| (k.clone(), v.clone())));
         }
@@ -413,14 +413,22 @@ impl Plan {
         }
         for (i, endpoint) in self.endpoints.iter().enumerate() {
             check_name(&format!("endpoints[{i}].name"), &endpoint.name)?;
-            check_count(&format!("endpoints[{i}].max_requests"), endpoint.max_requests)?;
+            check_count(
+                &format!("endpoints[{i}].max_requests"),
+                endpoint.max_requests,
+            )?;
             if !(1..=MAX_WINDOW_MINUTES * 60).contains(&endpoint.per_seconds) {
                 return Err(InvalidPlan::new(
                     format!("endpoints[{i}].per_seconds"),
                     "must be 1 second to 366 days",
                 ));
             }
-            if self.endpoints.iter().take(i).any(|e| e.name == endpoint.name) {
+            if self
+                .endpoints
+                .iter()
+                .take(i)
+                .any(|e| e.name == endpoint.name)
+            {
                 return Err(InvalidPlan::new(
                     format!("endpoints[{i}].name"),
                     "is there twice",
@@ -513,7 +521,13 @@ mod tests {
 
     #[test]
     fn what_is_no_count_is_refused_and_named() {
-        for bad in [json!(-1), json!("10"), json!(1.5), json!(1u64 << 53), json!(true)] {
+        for bad in [
+            json!(-1),
+            json!("10"),
+            json!(1.5),
+            json!(1u64 << 53),
+            json!(true),
+        ] {
             assert_eq!(with("daily_limit", bad).unwrap_err().field, "daily_limit");
         }
         let nested = with("rate", json!({"capacity": -1, "refill_per_minute": 1}));
@@ -528,7 +542,10 @@ mod tests {
     #[test]
     fn the_window_has_three_states() {
         let settings = Some(WindowDefault {
-            limit: Some(WindowLimit { max_requests: 500, span: Span::minutes(300) }),
+            limit: Some(WindowLimit {
+                max_requests: 500,
+                span: Span::minutes(300),
+            }),
         });
         let limit = |plan: Plan| plan.limits(settings, false).window.map(|w| w.max_requests);
         assert_eq!(limit(Plan::from_value(minimal()).unwrap()), Some(500));

@@ -206,13 +206,20 @@ mod tests {
     #[test]
     fn the_token_of_cloudflare_access_stays_here() {
         let sent = [
-            ("cookie".to_owned(), "a=1; CF_Authorization=eyJ; b=2".to_owned()),
+            (
+                "cookie".to_owned(),
+                "a=1; CF_Authorization=eyJ; b=2".to_owned(),
+            ),
             ("Cf-Access-Jwt-Assertion".to_owned(), "eyJ".to_owned()),
         ];
         let passed = to_service(&sent, "u", None);
         assert!(passed.contains(&("cookie".to_owned(), "a=1; b=2".to_owned())));
         assert!(!passed.iter().any(|(name, _)| name.starts_with("cf-access")));
         let only = [("cookie".to_owned(), "CF_Authorization=eyJ".to_owned())];
-        assert!(!to_service(&only, "u", None).iter().any(|(name, _)| name == "cookie"));
+        assert!(
+            !to_service(&only, "u", None)
+                .iter()
+                .any(|(name, _)| name == "cookie")
+        );
     }
 }

@@ -60,7 +60,9 @@ impl Frame {
         let usage = output.get("usage").cloned();
         let reason = self.finish_reason(!tools.is_empty(), usage.as_ref());
         let choice = match self.dialect {
-            Dialect::Completions => json!({"text": content, "index": 0, "logprobs": null, "finish_reason": reason}),
+            Dialect::Completions => {
+                json!({"text": content, "index": 0, "logprobs": null, "finish_reason": reason})
+            }
             _ => {
                 let mut message = json!({"role": "assistant", "content": content, "refusal": null});
                 if let Some(message) = message.as_object_mut().filter(|_| !tools.is_empty()) {
@@ -115,7 +117,9 @@ impl Frame {
 
     /// Workers AI does not say why it stopped.
     fn finish_reason(&self, has_tools: bool, usage: Option<&Value>) -> &'static str {
-        let written = usage.and_then(|usage| usage.get("completion_tokens")).and_then(Value::as_u64);
+        let written = usage
+            .and_then(|usage| usage.get("completion_tokens"))
+            .and_then(Value::as_u64);
         match (written, self.max_tokens) {
             _ if has_tools => "tool_calls",
             (Some(written), Some(most)) if written >= most => "length",
@@ -125,7 +129,11 @@ impl Frame {
 }
 
 fn tool_calls(output: &Value) -> Vec<Value> {
-    let calls = output.get("tool_calls").and_then(Value::as_array).into_iter().flatten();
+    let calls = output
+        .get("tool_calls")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten();
     let told = calls.enumerate().map(|(index, call)| {
         let function = call.get("function").unwrap_or(call);
         let arguments = match function.get("arguments") {
@@ -133,7 +141,10 @@ fn tool_calls(output: &Value) -> Vec<Value> {
             Some(parsed) => parsed.to_string(),
             None => "{}".to_owned(),
         };
-        let id = call.get("id").cloned().unwrap_or_else(|| json!(format!("call_{index}")));
+        let id = call
+            .get("id")
+            .cloned()
+            .unwrap_or_else(|| json!(format!("call_{index}")));
         json!({"id": id, "type": "function",
             "function": {"name": function.get("name"), "arguments": arguments}})
     });
@@ -172,7 +183,10 @@ impl Teller {
                 data.push(event.data.trim().to_owned());
             }
         }
-        data.iter().map(|data| self.tell(data)).collect::<String>().into_bytes()
+        data.iter()
+            .map(|data| self.tell(data))
+            .collect::<String>()
+            .into_bytes()
     }
 
     fn tell(&mut self, data: &str) -> String {
@@ -217,7 +231,9 @@ impl Teller {
     fn end(&mut self) -> String {
         let mut told = String::new();
         if !std::mem::replace(&mut self.ended, true) {
-            let reason = self.frame.finish_reason(self.tools > 0, self.usage.as_ref());
+            let reason = self
+                .frame
+                .finish_reason(self.tools > 0, self.usage.as_ref());
             told.push_str(&self.chunk(json!({}), Some(reason)));
         }
         if let Some(usage) = self.usage.take() {
@@ -268,11 +284,18 @@ mod tests {
 
     fn told(stream: &str, size: usize) -> Vec<Value> {
         let mut teller = Teller::new(frame(Some(2)));
-        let told: Vec<u8> = stream.as_bytes().chunks(size).flat_map(|c| teller.feed(c)).collect();
+        let told: Vec<u8> = stream
+            .as_bytes()
+            .chunks(size)
+            .flat_map(|c| teller.feed(c))
+            .collect();
         let told = String::from_utf8(told).unwrap();
         assert!(told.ends_with("data: [DONE]\n\n"));
-        let data = told.split("\n\n").filter_map(|event| event.strip_prefix("data: {"));
-        data.map(|data| serde_json::from_str(&format!("{{{data}")).unwrap()).collect()
+        let data = told
+            .split("\n\n")
+            .filter_map(|event| event.strip_prefix("data: {"));
+        data.map(|data| serde_json::from_str(&format!("{{{data}")).unwrap())
+            .collect()
     }
 
     #[test]
@@ -281,7 +304,10 @@ mod tests {
             data: {\"response\":\"\",\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":2}}\n\ndata: [DONE]\n\n";
         for size in [1, 7, 1_000] {
             let chunks = told(stream, size);
-            assert_eq!(chunks[0]["choices"][0]["delta"], json!({"content": "Hi", "role": "assistant"}));
+            assert_eq!(
+                chunks[0]["choices"][0]["delta"],
+                json!({"content": "Hi", "role": "assistant"})
+            );
             assert_eq!(chunks[1]["choices"][0]["delta"], json!({"content": "7"}));
             assert_eq!(chunks[2]["choices"][0]["finish_reason"], "length");
             assert_eq!(chunks[3]["usage"]["completion_tokens"], 2);
@@ -291,20 +317,26 @@ mod tests {
 
     #[test]
     fn chunks_that_are_openais_already_pass() {
-        let chunk = "{\"id\":\"x\",\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}";
+        let chunk =
+            "{\"id\":\"x\",\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}";
         let chunks = told(&format!("data: {chunk}\n\ndata: [DONE]\n\n"), 1_000);
         assert_eq!(chunks, [serde_json::from_str::<Value>(chunk).unwrap()]);
     }
 
     #[test]
     fn whole_answers_with_text_and_tools() {
-        let output = json!({"response": "Hi", "usage": {"prompt_tokens": 3, "completion_tokens": 1}});
+        let output =
+            json!({"response": "Hi", "usage": {"prompt_tokens": 3, "completion_tokens": 1}});
         let answer = frame(Some(9)).whole(&output).unwrap();
         assert_eq!(answer["choices"][0]["message"]["content"], "Hi");
         assert_eq!(answer["choices"][0]["finish_reason"], "stop");
-        let output = json!({"response": null, "tool_calls": [{"name": "f", "arguments": {"a": 1}}]});
+        let output =
+            json!({"response": null, "tool_calls": [{"name": "f", "arguments": {"a": 1}}]});
         let choice = &frame(None).whole(&output).unwrap()["choices"][0];
-        assert_eq!(choice["message"]["tool_calls"][0]["function"]["arguments"], "{\"a\":1}");
+        assert_eq!(
+            choice["message"]["tool_calls"][0]["function"]["arguments"],
+            "{\"a\":1}"
+        );
         assert_eq!(choice["finish_reason"], "tool_calls");
         assert_eq!(frame(None).whole(&json!({"odd": 1})), None);
     }
