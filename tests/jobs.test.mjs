@@ -306,6 +306,32 @@ test("a body too large for the queue is never promised", async () => {
   assert.equal((await query(free.key, { json, ...later })).status, 413);
 });
 
+test("a wait longer than a message can be delayed is chained", async () => {
+  const { key } = await caller({ daily_limit: null, monthly_token_limit: 30, max_tokens_per_request: 10 });
+  for (let i = 0; i < 3 && (await chat(key)).status === 200; i++) await eventually(async () => assert.equal((await policy(key, "monthly-tokens")).reserved, 0));
+  const answer = await query(key);
+  assert.equal(answer.status, 202, answer.text);
+  const { id } = answer.body;
+  const month = new Date(Date.UTC(new Date().getUTCFullYear(), new Date().getUTCMonth() + 1));
+  assert.ok(Date.parse(answer.body.not_before) >= month.getTime());
+  await change(id, `not_before_ms = ${Date.now() + 30 * 3_600_000}, expires_at_ms = ${Date.now() + 300 * 3_600_000}`);
+  await gateway.resetCalls();
+  const early = look(id);
+  const { explicitAcks, retryMessages } = await deliver([early]);
+  assert.deepEqual([explicitAcks.length, retryMessages.length], [1, 0]);
+  assert.equal((await gateway.calls())["TASK_QUEUE.send"], 1);
+  assert.deepEqual(await row(id).then((r) => [r.status, r.attempts, r.ticket]), ["queued", 0, early.ticket + 1]);
+});
+
+test("of many at once, each that is promised has exactly one message", async () => {
+  const { key } = await caller({ daily_limit: 1, spent: 1, over_quota: { strategy: "queue", queue_limit: null } });
+  await gateway.resetCalls();
+  const answers = await Promise.all(Array.from({ length: 60 }, () => query(key)));
+  assert.ok(answers.every((a) => a.status === 202));
+  assert.equal(new Set(answers.map((a) => a.body.id)).size, 60);
+  assert.equal((await gateway.calls())["TASK_QUEUE.send"], 60);
+});
+
 test("one user may have so many jobs waiting and no more, also at the same time", async () => {
   const { key } = await caller({ daily_limit: 1, spent: 1, over_quota: { strategy: "queue", queue_limit: 3 } });
   const answers = await Promise.all(Array.from({ length: 12 }, () => query(key)));
