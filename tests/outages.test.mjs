@@ -199,22 +199,3 @@ test("a call fails inside the account before it has decided, and the next one is
   assert.equal((await chat(user.key)).status, 200);
   await booked(user, answer.status === 200 ? 3 : 2);
 });
-
-test("a panic in an account leaves the next calls well and the counters right", async () => {
-  const user = await caller();
-  await gateway.faults([{ binding: "STATE", mode: "trap", times: 1 }]);
-  await gateway.account(user.user_id).runAlarm().catch(() => {});
-  await gateway.noFaults().catch(() => gateway.noFaults());
-  for (let i = 0; i < 3; i++) assert.equal((await timed(() => chat(user.key))).status, 200);
-  await booked(user, 4);
-});
-
-test("a panic in the front Worker leaves the next calls well and the counters right", async () => {
-  const user = await caller();
-  await gateway.faults([{ binding: "QUEUE", mode: "trap", times: 1 }]);
-  const message = { id: "m1", timestamp: new Date(), attempts: 1, body: "{}" };
-  await (await gateway.mf.getWorker()).queue("sluice-tasks", [message]).catch(() => {});
-  await gateway.noFaults().catch(() => gateway.noFaults());
-  for (let i = 0; i < 3; i++) assert.equal((await timed(() => chat(user.key))).status, 200);
-  await booked(user, 4);
-});

@@ -69,10 +69,11 @@ pub async fn find(
     }
 }
 
-/// The model of a simple query that names none.
+/// The model of a simple query that names none: the first whose provider can be asked.
 pub async fn default_model(call: &Call) -> String {
     let rows = rows(&call.env, call.now).await.unwrap_or_default();
-    let first = rows.first().map(|row| row.model.clone());
+    let usable = |row: &&ModelRow| upstream::of_row(&call.env, &call.settings, row).is_ok();
+    let first = rows.iter().find(usable).map(|row| row.model.clone());
     first.unwrap_or_else(|| mock::SMALL.to_owned())
 }
 
