@@ -15,7 +15,8 @@ export function callersOf(gateway) {
   };
 }
 
-class Caller {
+/** One user, and what tests ask as them. */
+export class Caller {
   constructor(gateway, user_id, plan_id, key) {
     Object.assign(this, { gateway, user_id, plan_id, key });
   }
