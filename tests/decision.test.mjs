@@ -8,6 +8,7 @@ let gateway, service;
 
 before(async () => {
   gateway = await startGateway();
+  await gateway.keepToDocument();
   service = await gateway.createKey(await gateway.createUser({ user_id: "the-service", plan_id: "free" }), { scope: "service" });
 });
 after(() => gateway.stop());
