@@ -28,6 +28,7 @@ before(async () => {
   gateway = await startGateway({ upstream, vars: { UPSTREAM_TIMEOUT_MS: "1000" } });
   await gateway.keepToDocument();
   document = gateway.document;
+  statuses(201, await admin("PUT", "/admin/models/unset", { upstream: "openai", secret_name: "NOT_SET" }));
 });
 afterEach(async () => {
   upstream.reset();
@@ -56,6 +57,7 @@ async function caller(plan = {}) {
 }
 
 const get = (user, path) => gateway.call(path, { key: user.key });
+const chat = (user, rest) => user.post("/v1/chat/completions", llm["/v1/chat/completions"], rest);
 
 const lint = async (source) => lintFromString({ source, config: await createConfig({ extends: ["recommended"] }) });
 const errors = (problems) => problems.filter((one) => one.severity === "error");
@@ -132,13 +134,13 @@ describe("the models", () => {
     const streams = !counts && path !== "/v1/embeddings";
 
     test(`${path}: answers`, async () => {
-      const user = await caller({ daily_limit: 100, monthly_token_limit: 1_000_000, shadow: false });
+      const user = await caller({ daily_limit: 100, monthly_token_limit: 1_000_000 });
       statuses([200, 200], await user.post(path, json), await user.post(path, { ...json, ...(streams && { stream: true }) }));
       if (!counts) statuses(202, await user.post(path, json, later));
     });
 
     test(`${path}: refusals`, async () => {
-      const user = await caller({ daily_limit: 100, rate: { capacity: 9, refill_per_minute: 1 }, allowed_models: counts ? null : ["m-*", "unset"] });
+      const user = await caller({ daily_limit: 100, rate: { capacity: 9, refill_per_minute: 1 }, allowed_models: ["m-*"] });
       statuses([400, 413, 401], await user.post(path, {}), await gateway.call(path, { key: user.key, ...tooLarge }), await gateway.call(path, { json }));
       if (!counts) statuses(403, await user.post(path, { ...json, model: "other" }));
       statuses([401, 401], await gateway.call(path, { key: "slc_live_wrong", json }), await gateway.call(path, { key: gateway.adminToken, json }));
@@ -148,7 +150,7 @@ describe("the models", () => {
 
     test(`${path}: failures`, async () => {
       const user = await caller({ on_outage: "closed" });
-      statuses([200, 201].includes((await admin("PUT", "/admin/models/unset", { upstream: "openai", secret_name: "NOT_SET" })).status) ? 500 : 0, await user.post(path, { ...json, model: "unset" }));
+      statuses(500, await user.post(path, { ...json, model: "unset" }));
       if (!counts) {
         upstream.next({ status: 500 }, { status: 429 }, { status: 404 }, { status: 400 }, { hang: true });
         statuses([502, 503, 404, 400, 504], ...(await inTurn(5, () => user.post(path, json))));
@@ -187,10 +189,8 @@ test("decisions", async () => {
 
 test("a caller's own desk", async () => {
   const user = await caller({ daily_limit: 2, notify_at: [0.5], over_quota: { strategy: "queue" } });
-  const { webhook_url } = statuses(200, await admin("PATCH", `/admin/users/${user.user_id}`, { webhook_url: `${upstream.url}/hook` }));
-  assert.ok(webhook_url);
-  statuses([200, 200], ...(await inTurn(2, () => user.post("/v1/chat/completions", llm["/v1/chat/completions"]))));
-  const job = statuses(202, await user.post("/v1/chat/completions", llm["/v1/chat/completions"], later));
+  statuses([200, 200], await chat(user), await chat(user));
+  const job = statuses(202, await chat(user, later));
   const news = await eventually(async () => {
     const { data } = statuses(200, await get(user, "/api/notifications"));
     assert.ok(data.length > 0);
@@ -208,8 +208,11 @@ test("a caller's own desk", async () => {
   const path = `/api/jobs/${job.id}`;
   statuses([200, 404, 401], await get(user, path), await get(user, "/api/jobs/x"), await gateway.call(path));
   statuses([200, 200, 200, 404, 401], await gateway.call(path, taken), await gateway.call(path, taken), await get(user, path), await gateway.call("/api/jobs/x", taken), await gateway.call(path, { method: "DELETE" }));
-  const done = statuses(202, await (await caller()).post("/v1/chat/completions", llm["/v1/chat/completions"], later));
-  assert.ok(done.id);
+
+  const other = await caller();
+  const done = `/api/jobs/${statuses(202, await chat(other, later)).id}`;
+  await eventually(async () => assert.equal(statuses(200, await get(other, done)).status, "succeeded"));
+  statuses(409, await gateway.call(done, { key: other.key, method: "DELETE" }));
 });
 
 test("plans, users, keys and quotas", async () => {
@@ -254,9 +257,8 @@ test("models and protected routes", async () => {
 
 test("jobs, alerts, audit, statistics and reconciliation", async () => {
   const user = await caller({ daily_limit: 1, over_quota: { strategy: "queue" } });
-  const ask = () => user.post("/v1/chat/completions", llm["/v1/chat/completions"], later);
-  statuses(200, await user.post("/v1/chat/completions", llm["/v1/chat/completions"]));
-  const job = statuses(202, await ask());
+  statuses(200, await chat(user));
+  const job = statuses(202, await chat(user, later));
   const at = `/admin/jobs/${job.id}`;
   statuses([200, 400, 200], await admin("GET", "/admin/jobs"), await admin("GET", "/admin/jobs?status=x"), await admin("GET", `/admin/jobs?status=queued&user_id=${user.user_id}`));
   statuses([409, 404, 404], await admin("POST", `${at}/retry`), await admin("POST", "/admin/jobs/nope/retry"), await admin("POST", "/admin/jobs/nope/cancel"));

@@ -5,6 +5,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
+import { fetch, Response } from "miniflare";
 import { stringify } from "smol-toml";
 import { inRoot } from "../scripts/lib/paths.mjs";
 import { startGateway } from "./harness/gateway.mjs";
