@@ -1,7 +1,7 @@
 //! When a job is tried. Everything here is a pure function, so that two consumers agree.
 
 use crate::ledger::jobs::{JobStatus, Work};
-use crate::limits::{Millis, PolicyName, Span, Violation};
+use crate::limits::{Millis, Span, Violation};
 
 /// How long a job may wait beyond the first moment it could run.
 const PATIENCE: Span = Span::hours(24 * 7);
@@ -58,8 +58,7 @@ pub fn after_refusal(job_id: &str, violation: &Violation, now: Millis) -> Millis
         SHORT_SPREAD
     };
     let wait = violation.wait.max(Span::seconds(1));
-    now.plus(wait)
-        .plus(jitter(job_id, violation, spread))
+    now.plus(wait).plus(jitter(job_id, violation, spread))
 }
 
 /// From when on a job is no longer tried.
@@ -103,7 +102,7 @@ fn jitter(job_id: &str, violation: &Violation, spread: Span) -> Span {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::Cause;
+    use crate::limits::{Cause, PolicyName};
 
     fn job(status: JobStatus) -> Work {
         Work {
