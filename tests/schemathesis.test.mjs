@@ -16,7 +16,7 @@ const python = process.env.SLUICE_PYTHON ?? inRoot(".venv", "bin", "python3");
 const seed = 20_260_622;
 /** Cases that are drawn for each operation, beside those that the document's every rule calls for. */
 const drawn = 15;
-/** Seconds after which the fuzzer has to be done; it takes about half of that. */
+/** Seconds after which the fuzzer has to be done; alone on a machine it takes a third of that. */
 const patience = 150;
 const checks = ["not_a_server_error", "response_schema_conformance", "content_type_conformance", "status_code_conformance", "response_headers_conformance"];
 
@@ -32,9 +32,9 @@ after(async () => {
   rmSync(scratch, { recursive: true, force: true });
 });
 
-/** The fuzzer writes addresses of its own into models, routes and webhooks; none but the test's own provider is there. */
+/** The fuzzer writes addresses of its own into models, routes and webhooks; none but the test's own provider answers. */
 function nearby(request) {
-  return request.url.startsWith(upstream.url) ? fetch(request) : new Response("out of reach", { status: 502 });
+  return request.url.startsWith(`${upstream.url}/`) ? fetch(request) : new Response("out of reach", { status: 502 });
 }
 
 const ids = (stem, count = 12) => Array.from({ length: count }, (_, i) => `${stem}-${i}`);
@@ -97,8 +97,8 @@ async function fuzz(document, config, ...rest) {
   // One worker: the generators of two get into each other's way now and then.
   args.push("--seed", String(seed), "--max-examples", String(drawn), "--workers", "1", "--continue-on-failure", "--no-color", "--generation-database", "none");
   args.push("--report-json-path", report, ...rest);
-  const { code, output } = await run("timeout", [String(patience), python, ...args]);
-  assert.notEqual(code, 124, `not done after ${patience} s: ${output}`);
+  const { code, output } = await run(python, args, process.env, undefined, patience * 1000);
+  assert.notEqual(code, null, `not done after ${patience} s: ${output}`);
   return { code, output, report: JSON.parse(readFileSync(report, "utf8")) };
 }
 
@@ -115,7 +115,6 @@ test("no operation fails or answers what the document does not tell of", { timeo
   for (const which of ["--exclude-operation-id", "--include-operation-id"]) {
     const { code, output, report } = await fuzz(document, settings(known, keys), which, "putModelRow");
     t.diagnostic(`${report.test_cases.generated} cases in ${Math.round(report.running_time)} s`);
-    if (process.env.OUT) writeFileSync(process.env.OUT + reports.length, output + JSON.stringify(report, null, 1));
     assert.equal(code, 0, output);
     assert.deepEqual([report.failures, report.errors, report.complete], [[], [], true], output);
     reports.push(report);
