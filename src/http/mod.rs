@@ -3,6 +3,8 @@
 pub mod body;
 pub mod cors;
 pub mod error;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 pub mod ids;
 pub mod limit_headers;
 pub mod page;
