@@ -125,6 +125,22 @@ test("a lost account starts where the ledger stands", async () => {
   assert.equal((await policy(key, "daily")).used, 6);
 });
 
+test("a lost account knows its top-ups, and what went to the cheaper model", async () => {
+  const lane = { over_quota: { strategy: "degrade", degrade_model: "m-cheap", degrade_daily_limit: 2 } };
+  const { user_id, key } = await caller(10, lane);
+  assert.equal((await gateway.admin(`/admin/users/${user_id}/grant`, { json: { policy: "daily", amount: 1 } })).status, 200);
+  const decisions = [];
+  const next = async () => decisions.push((await chat(key)).headers.get("x-sluice-decision"));
+  for (let i = 0; i < 2; i++) await next();
+  await ledger(user_id, 11, 144);
+  await eventually(async () => assert.notEqual((await gateway.quotaRow(user_id)).beyond, ""));
+  await gateway.account(user_id).wipe();
+  const daily = await policy(key, "daily");
+  assert.deepEqual([daily.limit, daily.used], [11, 11]);
+  for (let i = 0; i < 2; i++) await next();
+  assert.deepEqual(decisions, ["allowed", "degraded", "degraded", "refused"]);
+});
+
 test("an account that is older than the ledger takes the larger numbers", async () => {
   const { user_id, key } = await caller(5);
   await run("UPDATE user_quotas SET used_today = 8, tokens_used_this_month = 10, seq = seq + 100 WHERE user_id = ?", user_id);

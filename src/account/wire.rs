@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{
-    Call, Millis, ModelPattern, OperationId, Outcome, PolicyName, PolicyView, Span, Verdict,
+    Call, Millis, ModelPattern, OperationId, Outcome, PolicyName, PolicyView, Span, Took, Verdict,
 };
 use crate::plans::{OnOutage, OverQuota, Standing};
 
@@ -53,6 +53,9 @@ pub enum Ask {
         operation: OperationId,
         /// What it used.
         outcome: Outcome,
+        /// What it waited for.
+        #[serde(default, skip_serializing_if = "Took::is_unknown")]
+        took: Took,
     },
     /// The same, asked by one who has to know whether there is such a call.
     Conclude {
@@ -304,6 +307,28 @@ mod tests {
             r#""tokens_used_this_month":40,"seq":7}}}"#
         );
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn the_bytes_of_a_settlement_are_pinned_with_and_without_its_waits() {
+        let settle = |took| Ask::Settle {
+            operation: OperationId("op_1".into()),
+            outcome: Outcome::Released,
+            took,
+        };
+        let before = r#"{"settle":{"operation":"op_1","outcome":"released"}}"#;
+        let unknown = settle(Took::default());
+        assert_eq!(serde_json::to_string(&unknown).unwrap(), before);
+        assert_eq!(serde_json::from_str::<Ask>(before).unwrap(), unknown);
+        let known = settle(Took {
+            account: Some(Span(3)),
+            upstream: Some(Span(250)),
+        });
+        let expected = concat!(
+            r#"{"settle":{"operation":"op_1","outcome":"released","#,
+            r#""took":{"account":3,"upstream":250}}}"#
+        );
+        assert_eq!(serde_json::to_string(&known).unwrap(), expected);
     }
 
     #[test]

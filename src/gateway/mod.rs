@@ -7,6 +7,8 @@ pub mod decision;
 pub mod desk;
 mod dialect;
 mod estimate;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod hangup;
 mod headers;
 mod llm;

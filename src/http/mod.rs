@@ -4,6 +4,8 @@ pub mod body;
 pub mod cors;
 pub mod doors;
 pub mod error;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 pub mod ids;
 pub mod limit_headers;
 pub mod page;

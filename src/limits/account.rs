@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::bucket::Bucket;
 use super::decide::minute;
+use super::latency::Took;
 use super::quota::{Crossing, Quota};
 use super::reservation::{Metered, OperationKey, Outcome, Reservation, Reservations, SettleResult};
 use super::totals::{DayBook, Totals};
@@ -349,6 +350,13 @@ impl Account {
     pub fn note_refused(&mut self, now: Millis, limits: &Limits, reason: &str) {
         let date = today(now, limits);
         self.days.refuse_elsewhere(date, reason, 1);
+    }
+
+    /// Counts how long a call waited that was just settled.
+    pub fn note_took(&mut self, now: Millis, limits: &Limits, took: Took) {
+        if !took.is_unknown() {
+            self.days.took(today(now, limits), took);
+        }
     }
 
     /// Counts that the call which a quota refused last became a job, and not a refusal.

@@ -9,6 +9,7 @@ mod admit;
 mod bucket;
 mod call;
 mod decide;
+mod latency;
 mod operate;
 mod overview;
 mod period;
@@ -25,6 +26,7 @@ mod window;
 pub use account::{Account, QuotaSnapshot};
 pub use call::{Call, DegradedLane, OperationId, Tokens, Work};
 pub use decide::DEFAULT_MAX_TOKENS;
+pub use latency::{BUCKETS, ENDLESS, Latency, SUM, Took};
 pub use period::{LocalDate, Period, RollingDay, billing_month, calendar_day};
 pub use policy::{
     BucketLimit, EndpointLimit, Limits, MaxTokensMode, ModelPattern, PolicyName, Reset, ResetMode,

@@ -6,11 +6,15 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
+use super::quota::Quota;
 use super::window::WindowLog;
 use super::{Account, PolicyName};
 
 /// The version of the packed row, its first byte.
 const VERSION: u8 = 1;
+/// The same, with what came later behind it; written only where there is any, so that an account that
+/// never had any can be read by every version.
+const WITH_MORE: u8 = 2;
 
 /// Names one page of one window; as text, `window/7` or `endpoint:export/7`.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -75,19 +79,30 @@ impl FromStr for PageKey {
     }
 }
 
+/// Of `daily`, `monthly-tokens` and the cheaper lane.
+type Beyond = (Option<Quota>, Option<Quota>, Option<Quota>);
+
 impl Account {
     /// The packed row. It is whole only with the pages that [`Account::take_changes`] tells to store.
     pub fn encode(&self) -> Vec<u8> {
-        postcard::to_extend(self, vec![VERSION]).unwrap_or_default()
+        let latencies = self.days.latencies();
+        if latencies.is_empty() {
+            return postcard::to_extend(self, vec![VERSION]).unwrap_or_default();
+        }
+        postcard::to_extend(self, vec![WITH_MORE])
+            .and_then(|bytes| postcard::to_extend(&latencies, bytes))
+            .unwrap_or_default()
     }
 
     /// An account from its packed row and all its pages. Pages it doesn't know are dropped with the next
     /// changes.
     pub fn decode(bytes: &[u8], pages: Vec<StoredPage>) -> Result<Self, DecodeError> {
-        let Some((&VERSION, body)) = bytes.split_first() else {
-            return Err(DecodeError::Version);
-        };
-        let mut account: Self = postcard::from_bytes(body).map_err(|_| DecodeError::Damaged)?;
+        let mut account = match bytes.split_first() {
+            Some((&VERSION, body)) => postcard::from_bytes(body),
+            Some((&WITH_MORE, body)) => with_more(body),
+            _ => return Err(DecodeError::Version),
+        }
+        .map_err(|_| DecodeError::Damaged)?;
         let mut stored: BTreeMap<_, _> = pages.into_iter().map(|p| (p.key, p.bytes)).collect();
         for (policy, log) in account.windows_mut() {
             restore_pages(&policy, log, &mut stored)?;
@@ -97,6 +112,37 @@ impl Account {
             .map(|key| (key.policy, key.number))
             .collect();
         Ok(account)
+    }
+
+    /// What the ledger's counters don't tell and what would be lost with the account's storage: top-ups, and
+    /// the calls that went to the cheaper model. Empty if there is nothing of the kind.
+    pub fn beyond(&self) -> Vec<u8> {
+        let degraded = (self.degraded.used() > 0).then_some(&self.degraded);
+        let beyond = (self.daily.beyond(), self.monthly.beyond(), degraded);
+        if let (None, None, None) = beyond {
+            return Vec::new();
+        }
+        postcard::to_extend(&beyond, vec![VERSION]).unwrap_or_default()
+    }
+
+    /// An account that was restored from the ledger's counters takes this over, too; what can't be read is
+    /// not there.
+    pub fn restore_beyond(&mut self, bytes: &[u8]) {
+        let Some((&VERSION, body)) = bytes.split_first() else {
+            return;
+        };
+        let Ok((daily, monthly, degraded)) = postcard::from_bytes::<Beyond>(body) else {
+            return;
+        };
+        if let Some(daily) = daily {
+            self.daily.adopt_top_ups(daily);
+        }
+        if let Some(monthly) = monthly {
+            self.monthly.adopt_top_ups(monthly);
+        }
+        if let Some(degraded) = degraded {
+            self.degraded = degraded;
+        }
     }
 
     /// What has to be stored or deleted besides the packed row, since this was last asked.
@@ -132,6 +178,12 @@ impl Account {
         let endpoints = endpoints.map(|(name, log)| (PolicyName::Endpoint(name.clone()), log));
         std::iter::once((PolicyName::Window, &mut self.window)).chain(endpoints)
     }
+}
+
+fn with_more(body: &[u8]) -> Result<Account, postcard::Error> {
+    let (mut account, more) = postcard::take_from_bytes::<Account>(body)?;
+    account.days.restore_latencies(postcard::from_bytes(more)?);
+    Ok(account)
 }
 
 fn restore_pages(

@@ -27,7 +27,7 @@ export const secrets = {
 /**
  * Starts the gateway.
  * `vars` and `secrets` override wrangler.toml (null takes one away); `upstream` (from `startUpstream`) becomes the
- * default provider; `ai` (another one) answers in place of Workers AI;
+ * default provider; `ai` (another one) answers in place of Workers AI; `analytics: true` binds Analytics Engine;
  * `persist` is a directory to keep the stores in (default: a fresh one that `stop` removes);
  * `faults` are rules in force from the start; `assets: true` puts the console's router in front, as in production;
  * `direct: true` adds `directUrl`, a port past Miniflare's own entry, for measuring; `worker` is JavaScript to run in
@@ -149,7 +149,7 @@ class Gateway {
     await this.#control({ rules });
   }
 
-  /** Adds one rule: {binding, mode: "error" | "hang" | "slow" | "commit-then-error" | "garbage", …}. */
+  /** Adds one rule: {binding, mode: "error" | "hang" | "slow" | "commit-then-error" | "garbage" | "trap", …}. */
   fault(rule) {
     return this.faults([...this.#rules, rule]);
   }
@@ -161,6 +161,11 @@ class Gateway {
   /** How often each binding was called since the last `resetCalls`: {"DB.all": 2, "ACCOUNTS.fetch": 1}. */
   calls() {
     return this.#control({ calls: "show" });
+  }
+
+  /** The data points of Analytics Engine since the last time, where the gateway was started with `analytics`. */
+  points() {
+    return this.#control({ points: "take" });
   }
 
   resetCalls() {
@@ -223,10 +228,10 @@ class Gateway {
 }
 
 /** wrangler.toml in Miniflare's words, with the settings of the test. */
-function workerConfig({ vars, secrets: changed, upstream, ai, assets, direct, outbound, worker }) {
+function workerConfig({ vars, secrets: changed, upstream, ai, analytics, assets, direct, outbound, worker }) {
   const file = parse(readFileSync(inRoot("wrangler.toml"), "utf8"));
   const provider = upstream && { UPSTREAM_BASE_URL: `${upstream.url}/v1`, UPSTREAM_API_KEY: "upstream-secret" };
-  const bindings = { ...file.vars, ENVIRONMENT: "test", ...secrets, ...provider, ...(ai && { HARNESS_AI_URL: ai.url }), ...vars, ...changed };
+  const bindings = { ...file.vars, ENVIRONMENT: "test", ...secrets, ...provider, ...(ai && { HARNESS_AI_URL: ai.url }), ...(analytics && { HARNESS_ANALYTICS: "yes" }), ...vars, ...changed };
   for (const [name, value] of Object.entries(bindings)) if (value == null) delete bindings[name];
   return {
     name: file.name,

@@ -233,3 +233,27 @@ fn the_stored_bytes_are_pinned() {
     let read = Account::decode(&account.encode(), changes.pages_written).unwrap();
     assert_eq!(read, account);
 }
+
+#[test]
+fn what_came_later_is_behind_the_rest_and_pinned_too() {
+    let mut account = Account::new();
+    account.admit(NOON, &unlimited(), &dispatch(1));
+    let plain = account.encode();
+    let took = Took {
+        account: Some(Span(7)),
+        upstream: Some(Span(300)),
+    };
+    account.note_took(NOON, &unlimited(), took);
+    account.note_took(NOON, &unlimited(), Took::default());
+    let bytes = account.encode();
+    assert_eq!((plain[0], bytes[0]), (1, 2));
+    assert_eq!(bytes.len(), plain.len() + 35);
+    assert_eq!(
+        hex(&bytes[bytes.len() - 31..]),
+        concat!(
+            "000100000000000000000000000007",
+            "0000000000000100000000000000ac02"
+        )
+    );
+    assert_eq!(Account::decode(&bytes, Vec::new()), Ok(account));
+}
