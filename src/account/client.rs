@@ -5,6 +5,7 @@ use thiserror::Error;
 use worker::wasm_bindgen::JsValue;
 use worker::{Env, Method, Request, RequestInit};
 
+use super::refusals;
 use super::wire::{Answer, Ask, Asker, Message};
 use crate::budget::{self, within};
 use crate::limits::Span;
@@ -28,7 +29,9 @@ pub async fn ask_within(
     ask: Ask,
 ) -> Result<Answer, OutOfReach> {
     let message = Message::new(user, asker, ask);
-    match within(budget, deliver(env, &message)).await {
+    let answer = within(budget, deliver(env, &message)).await;
+    refusals::heed(user, &message.ask);
+    match answer {
         Ok(Ok(Answer::NotReady)) | Err(_) => Err(OutOfReach),
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(error)) => {

@@ -3,5 +3,6 @@
 pub mod client;
 pub mod object;
 pub mod open;
+pub mod refusals;
 mod restore;
 pub mod wire;

@@ -597,7 +597,12 @@ impl Live {
                         .clone()
                         .admit(now, &force.limits, &with_lane(call, &force.plan));
                 let standing = self.snapshot(&force, now);
-                Ok((Answer::Decided { verdict, standing }, Effect::None))
+                let decided = Answer::Decided {
+                    verdict,
+                    standing,
+                    holds: None,
+                };
+                Ok((decided, Effect::None))
             }
             Ask::Settle { operation, outcome } => {
                 let result = self.law.settle(now, &operation, outcome);
@@ -662,13 +667,15 @@ impl Live {
                 self.law.note_queued(now, &force.limits);
                 Ok((Answer::Done(true), self.stored(true)?))
             }
+            Ask::NoteRefused { operation, counts } => {
+                Ok(self.note_refused(&force.limits, &operation, &counts, now))
+            }
         }
     }
 
     fn admit(&mut self, force: &Force, call: limits::Call, now: Millis) -> Done {
-        let verdict = self
-            .law
-            .admit(now, &force.limits, &with_lane(call, &force.plan));
+        let call = with_lane(call, &force.plan);
+        let verdict = self.law.admit(now, &force.limits, &call);
         let effect = match verdict {
             Verdict::Admitted(_) | Verdict::Rejected(_) => self.stored(true)?,
             // A refusal is counted, but a flood of them must not cost a write each.
@@ -678,7 +685,30 @@ impl Live {
             }
         };
         let standing = self.snapshot(force, now);
-        Ok((Answer::Decided { verdict, standing }, effect))
+        let holds = self
+            .law
+            .refusal_holds(now, &force.limits, &call, &verdict)
+            .filter(|_| !may_wait(&force.plan, &verdict));
+        let decided = Answer::Decided {
+            verdict,
+            standing,
+            holds,
+        };
+        Ok((decided, effect))
+    }
+
+    /// They are counted like any other refusal: in memory, without a write of their own.
+    fn note_refused(
+        &mut self,
+        limits: &Limits,
+        operation: &OperationId,
+        counts: &BTreeMap<String, u64>,
+        now: Millis,
+    ) -> (Answer, Effect) {
+        let fresh = self.law.note_refused(now, limits, operation, counts);
+        self.unsaved |= fresh;
+        let effect = if fresh { Effect::Counted } else { Effect::None };
+        (Answer::Done(fresh), effect)
     }
 
     /// Books calls that passed while this account was out of reach. It may have heard of such a call after
@@ -1020,6 +1050,15 @@ fn counted(row: &Start) -> Counted {
         tokens_used_this_month: row.tokens_used_this_month,
         seq: row.seq,
     }
+}
+
+/// Whether a call that only a quota refuses becomes a job, or goes another way.
+fn may_wait(plan: &Plan, verdict: &Verdict) -> bool {
+    let Verdict::Refused(refusal) = verdict else {
+        return false;
+    };
+    let quota = refusal.violations.iter().any(|v| v.policy.is_quota());
+    quota && plan.over_quota.strategy != Strategy::Reject
 }
 
 /// The cheaper way, where the plan has one and the call names a model.

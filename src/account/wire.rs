@@ -1,6 +1,8 @@
 //! What the Worker and an account say to each other. During a deploy old and new talk to each other, so
 //! every message carries a version, fields are only ever added, and the tests pin the bytes.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{
@@ -107,6 +109,13 @@ pub enum Ask {
     },
     /// A refused call became a job.
     NoteQueued,
+    /// Calls that an isolate refused by itself, as this account had told it to.
+    NoteRefused {
+        /// Tells one hand-over from another; counted once.
+        operation: OperationId,
+        /// How many, by policy or other reason.
+        counts: BTreeMap<String, u64>,
+    },
     /// Do you and the ledger agree? Where not, that is mended.
     Reconcile,
 }
@@ -121,6 +130,10 @@ pub enum Answer {
         verdict: Verdict,
         /// How the user stands now.
         standing: Snapshot,
+        /// How long every further call like this one is refused alike, unless an operator changes something;
+        /// absent: nobody knows.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        holds: Option<Span>,
     },
     /// How the user stands.
     Stands(Snapshot),
@@ -304,6 +317,43 @@ mod tests {
             r#""tokens_used_this_month":40,"seq":7}}}"#
         );
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn the_bytes_of_a_hand_over_of_refusals_are_pinned() {
+        let ask = Ask::NoteRefused {
+            operation: OperationId("op_1".into()),
+            counts: BTreeMap::from([("daily".into(), 3), ("endpoint:export".into(), 1)]),
+        };
+        let text = serde_json::to_string(&ask).unwrap();
+        let expected =
+            r#"{"note_refused":{"operation":"op_1","counts":{"daily":3,"endpoint:export":1}}}"#;
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn an_account_of_before_says_nothing_of_how_long_a_refusal_holds() {
+        let old = concat!(
+            r#"{"decided":{"verdict":{"rejected":"blocked"},"standing":{"now":1,"plan_id":"p","#,
+            r#""plan_name":"P","over_quota":{"strategy":"reject","degrade_model":null,"#,
+            r#""degrade_daily_limit":null,"queue_limit":100},"on_outage":"open","blocked":true,"#,
+            r#""policies":[]}}}"#
+        );
+        let answer: Answer = serde_json::from_str(old).unwrap();
+        assert_eq!(serde_json::to_string(&answer).unwrap(), old);
+        let Answer::Decided {
+            verdict, standing, ..
+        } = answer
+        else {
+            panic!("should be a verdict");
+        };
+        let answer = Answer::Decided {
+            verdict,
+            standing,
+            holds: Some(Span(3_000)),
+        };
+        let new = serde_json::to_string(&answer).unwrap();
+        assert_eq!(new, old.replace("]}}}", r#"]},"holds":3000}}"#));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 use crate::account::client::{self, OutOfReach};
-use crate::account::open;
 use crate::account::wire::{Answer, Ask, Asker, Snapshot};
+use crate::account::{open, refusals};
 use crate::auth::{self, Caller};
 use crate::clock;
 use crate::http::limit_headers::{Meters, Refused};
@@ -132,8 +132,24 @@ impl Session {
         self.admit(call).await.map(|_| ())
     }
 
-    /// Asks the account whether a call may be dispatched.
+    /// Whether a call of this gateway's own making may be dispatched: by the account's word, or by the
+    /// refusal that it was sure of a moment ago.
     pub async fn admit(&mut self, call: limits::Call) -> Result<Pass, ApiError> {
+        let (user, asker) = (&self.caller.user_id, self.asker());
+        let now = clock::now(&self.call.settings);
+        if let Some((verdict, standing, begins)) = refusals::recall(user, &asker, &call, now) {
+            if begins {
+                let counted = refusals::hand_over(self.call.env.clone(), user.clone());
+                self.call.context.wait_until(counted);
+            }
+            return self.apply(verdict, standing);
+        }
+        self.decide(call).await
+    }
+
+    /// Asks the account whether a call may be dispatched.
+    pub async fn decide(&mut self, call: limits::Call) -> Result<Pass, ApiError> {
+        let departure = refusals::depart(clock::now(&self.call.settings));
         let mut answer = self.ask(Ask::Admit(call.clone())).await;
         for _ in 0..HELD_RETRIES {
             if !answer.as_ref().is_ok_and(only_held) {
@@ -143,7 +159,18 @@ impl Session {
             answer = self.ask(Ask::Admit(call.clone())).await;
         }
         match answer {
-            Ok(Answer::Decided { verdict, standing }) => self.apply(verdict, standing),
+            Ok(Answer::Decided {
+                verdict,
+                standing,
+                holds,
+            }) => {
+                if let Some(holds) = holds {
+                    let heard = clock::now(&self.call.settings);
+                    let who = (self.caller.user_id.as_str(), &self.asker());
+                    refusals::remember(departure, heard, who, &call, &verdict, &standing, holds);
+                }
+                self.apply(verdict, standing)
+            }
             Ok(other) => Err(self.denied(&other)),
             Err(OutOfReach) => self.without_account(&call).await,
         }
@@ -158,7 +185,9 @@ impl Session {
     /// Asks the account whether a call would pass; charges nothing.
     pub async fn peek(&mut self, call: limits::Call) -> Result<Pass, ApiError> {
         match self.ask(Ask::Peek(call)).await {
-            Ok(Answer::Decided { verdict, standing }) => self.apply(verdict, standing),
+            Ok(Answer::Decided {
+                verdict, standing, ..
+            }) => self.apply(verdict, standing),
             Ok(other) => Err(self.denied(&other)),
             Err(OutOfReach) => Err(ApiError::Unavailable("accounts")),
         }

@@ -179,6 +179,7 @@ impl Run<'_> {
             Ok(Answer::Decided {
                 verdict: Verdict::Admitted(admission),
                 standing,
+                ..
             }) => Ok(Pass::of(admission, &standing)),
             Ok(Answer::Decided {
                 verdict: Verdict::Refused(refusal),

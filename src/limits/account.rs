@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
@@ -13,6 +13,8 @@ use super::{
     Span, billing_month, calendar_day,
 };
 
+/// Most hand-overs of refusals that are told apart.
+const MOST_NOTED: usize = 32;
 /// Most crossings that wait to be taken.
 const MOST_CROSSINGS: usize = 16;
 
@@ -34,6 +36,9 @@ pub struct Account {
     /// Thresholds worth a notification, as last seen.
     pub(super) notify_at_permille: Vec<u32>,
     pub(super) crossings: Vec<Crossing>,
+    /// Hand-overs of refusals that were counted; stored behind the rest.
+    #[serde(skip)]
+    pub(super) noted: VecDeque<OperationKey>,
     /// Pages of windows that are no more.
     #[serde(skip)]
     pub(super) orphans: Vec<(PolicyName, u64)>,
@@ -345,10 +350,27 @@ impl Account {
         self.days.tell_again(seq);
     }
 
-    /// Counts a refusal that was decided without the account.
-    pub fn note_refused(&mut self, now: Millis, limits: &Limits, reason: &str) {
+    /// Counts refusals that were decided without the account, by reason. `false`: they were handed over
+    /// before.
+    pub fn note_refused(
+        &mut self,
+        now: Millis,
+        limits: &Limits,
+        operation: &OperationId,
+        counts: &BTreeMap<String, u64>,
+    ) -> bool {
+        let key = OperationKey::of(operation);
+        if self.noted.contains(&key) {
+            return false;
+        }
+        self.noted.push_back(key);
+        let too_many = self.noted.len().saturating_sub(MOST_NOTED);
+        self.noted.drain(..too_many);
         let date = today(now, limits);
-        self.days.refuse_elsewhere(date, reason, 1);
+        for (reason, count) in counts {
+            self.days.refuse_elsewhere(date, reason, *count);
+        }
+        true
     }
 
     /// Counts that the call which a quota refused last became a job, and not a refusal.

@@ -229,14 +229,11 @@ impl Account {
     }
 
     fn count_refusal(&mut self, now: Millis, limits: &Limits, call: &Call, verdict: &Verdict) {
-        let (reason, quota) = match verdict {
-            Verdict::Admitted(_) => return,
-            Verdict::Refused(refusal) => match refusal.decisive() {
-                Some(violation) => (violation.policy.to_string(), violation.policy.is_quota()),
-                None => return,
-            },
-            Verdict::Rejected(rejection) => (reason(rejection), false),
+        let Some(reason) = verdict.refused_by() else {
+            return;
         };
+        let quota = matches!(verdict, Verdict::Refused(refusal)
+            if refusal.decisive().is_some_and(|v| v.policy.is_quota()));
         let key = OperationKey::of(&call.operation);
         self.days.refuse(key, today(now, limits), &reason, quota);
     }
@@ -274,17 +271,6 @@ fn names(refusal: &Refusal) -> Vec<PolicyName> {
         .iter()
         .map(|v| v.policy.clone())
         .collect()
-}
-
-/// What a rejection is counted under.
-fn reason(rejection: &Rejection) -> String {
-    match rejection {
-        Rejection::Blocked => "blocked",
-        Rejection::ModelNotAllowed => "model_not_allowed",
-        Rejection::MaxTokens { .. } => "max_tokens",
-        Rejection::ExceedsQuota { .. } => "request_exceeds_quota",
-    }
-    .to_owned()
 }
 
 /// Whether the plan lets the call name its model and ask for its tokens, and the tokens it then gets.

@@ -9,6 +9,7 @@ mod admit;
 mod bucket;
 mod call;
 mod decide;
+mod firm;
 mod operate;
 mod overview;
 mod period;

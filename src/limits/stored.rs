@@ -11,6 +11,9 @@ use super::{Account, PolicyName};
 
 /// The version of the packed row, its first byte.
 const VERSION: u8 = 1;
+/// The same, with what came later behind it; written only where there is any, so that an account that
+/// never had any can be read by every version.
+const WITH_MORE: u8 = 2;
 
 /// Names one page of one window; as text, `window/7` or `endpoint:export/7`.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -78,16 +81,23 @@ impl FromStr for PageKey {
 impl Account {
     /// The packed row. It is whole only with the pages that [`Account::take_changes`] tells to store.
     pub fn encode(&self) -> Vec<u8> {
-        postcard::to_extend(self, vec![VERSION]).unwrap_or_default()
+        if self.noted.is_empty() {
+            return postcard::to_extend(self, vec![VERSION]).unwrap_or_default();
+        }
+        postcard::to_extend(self, vec![WITH_MORE])
+            .and_then(|bytes| postcard::to_extend(&self.noted, bytes))
+            .unwrap_or_default()
     }
 
     /// An account from its packed row and all its pages. Pages it doesn't know are dropped with the next
     /// changes.
     pub fn decode(bytes: &[u8], pages: Vec<StoredPage>) -> Result<Self, DecodeError> {
-        let Some((&VERSION, body)) = bytes.split_first() else {
-            return Err(DecodeError::Version);
-        };
-        let mut account: Self = postcard::from_bytes(body).map_err(|_| DecodeError::Damaged)?;
+        let mut account = match bytes.split_first() {
+            Some((&VERSION, body)) => postcard::from_bytes(body),
+            Some((&WITH_MORE, body)) => with_more(body),
+            _ => return Err(DecodeError::Version),
+        }
+        .map_err(|_| DecodeError::Damaged)?;
         let mut stored: BTreeMap<_, _> = pages.into_iter().map(|p| (p.key, p.bytes)).collect();
         for (policy, log) in account.windows_mut() {
             restore_pages(&policy, log, &mut stored)?;
@@ -132,6 +142,14 @@ impl Account {
         let endpoints = endpoints.map(|(name, log)| (PolicyName::Endpoint(name.clone()), log));
         std::iter::once((PolicyName::Window, &mut self.window)).chain(endpoints)
     }
+}
+
+fn with_more(body: &[u8]) -> Result<Account, postcard::Error> {
+    let (account, more) = postcard::take_from_bytes::<Account>(body)?;
+    Ok(Account {
+        noted: postcard::from_bytes(more)?,
+        ..account
+    })
 }
 
 fn restore_pages(

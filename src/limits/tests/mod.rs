@@ -5,6 +5,7 @@ mod bucket;
 mod clock;
 mod concurrency;
 mod degraded;
+mod firm;
 mod ledger;
 mod max_tokens;
 mod operator;

@@ -233,3 +233,15 @@ fn the_stored_bytes_are_pinned() {
     let read = Account::decode(&account.encode(), changes.pages_written).unwrap();
     assert_eq!(read, account);
 }
+
+#[test]
+fn what_came_later_is_behind_the_rest_and_pinned_too() {
+    let mut account = Account::new();
+    let plain = account.encode();
+    let counts = BTreeMap::from([("daily".to_owned(), 2)]);
+    account.note_refused(NOON, &unlimited(), &id("batch"), &counts);
+    let bytes = account.encode();
+    assert_eq!((plain[0], bytes[0]), (1, 2));
+    assert_eq!(hex(&bytes[bytes.len() - 9..]), "014bb24efc9641afc5");
+    assert_eq!(Account::decode(&bytes, Vec::new()), Ok(account));
+}
