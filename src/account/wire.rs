@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{
-    Call, Millis, ModelPattern, OperationId, Outcome, PolicyName, PolicyView, Span, Verdict,
+    Call, Handed, Millis, ModelPattern, OperationId, Outcome, PolicyName, PolicyView, Returned,
+    Span, Verdict,
 };
 use crate::plans::{OnOutage, OverQuota, Standing};
 
@@ -39,6 +40,9 @@ pub struct Asker {
     /// A user who isn't known is created.
     #[serde(default, skip_serializing_if = "is_false")]
     pub provision: bool,
+    /// A call that passes may be given a lease along.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub may_lease: bool,
 }
 
 /// What is asked of an account.
@@ -109,6 +113,14 @@ pub enum Ask {
     },
     /// A refused call became a job.
     NoteQueued,
+    /// A lease comes back.
+    TakeBack {
+        /// What was spent of it.
+        returned: Returned,
+        /// The lease that may follow on it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        next: Option<OperationId>,
+    },
     /// Calls that an isolate refused by itself, as this account had told it to.
     NoteRefused {
         /// Tells one hand-over from another; counted once.
@@ -134,6 +146,17 @@ pub enum Answer {
         /// absent: nobody knows.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         holds: Option<Span>,
+        /// Calls that may pass from now on without a word; `standing` still leaves them out.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        lease: Option<Handed>,
+    },
+    /// A lease came back, now or before.
+    TakenBack {
+        /// How the user stands now, without what is handed out with this.
+        standing: Snapshot,
+        /// The next lease.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        lease: Option<Handed>,
     },
     /// How the user stands.
     Stands(Snapshot),
@@ -263,7 +286,7 @@ const fn is_false(value: &bool) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::{Tokens, Work};
+    use crate::limits::{MaxTokensMode, Metered, OpenCall, Terms, Tokens, Work};
 
     /// An account deployed a minute ago must read what this code writes, and the other way round.
     #[test]
@@ -351,9 +374,68 @@ mod tests {
             verdict,
             standing,
             holds: Some(Span(3_000)),
+            lease: None,
         };
         let new = serde_json::to_string(&answer).unwrap();
         assert_eq!(new, old.replace("]}}}", r#"]},"holds":3000}}"#));
+    }
+
+    #[test]
+    fn the_bytes_of_a_lease_are_pinned_on_its_way_out_and_back() {
+        let handed = Handed {
+            lease: OperationId("op_1".into()),
+            calls: 20,
+            tokens: Some(2_000),
+            lasts: Span(4_000),
+            terms: Terms {
+                max_tokens_per_request: Some(100),
+                max_tokens_mode: MaxTokensMode::Clamp,
+                allowed_models: Some(vec![ModelPattern("m-*".into())]),
+                endpoints: vec!["export".into()],
+            },
+        };
+        let text = serde_json::to_string(&handed).unwrap();
+        let expected = concat!(
+            r#"{"lease":"op_1","calls":20,"tokens":2000,"lasts":4000,"terms":"#,
+            r#"{"max_tokens_per_request":100,"max_tokens_mode":"clamp","allowed_models":["m-*"],"#,
+            r#""endpoints":["export"]}}"#
+        );
+        assert_eq!(text, expected);
+        let ask = Ask::TakeBack {
+            returned: Returned {
+                lease: OperationId("op_1".into()),
+                spent: 3,
+                released: 1,
+                ended: 1,
+                prompt: 7,
+                completion: 5,
+                estimated: 0,
+                widest: 100,
+                lasted: Span(2_000),
+                open: vec![OpenCall {
+                    operation: OperationId("op_2".into()),
+                    cost: 1,
+                    tokens: 100,
+                    prompt: 10,
+                    max_tokens: Some(90),
+                    metered: Some(Metered {
+                        prompt: 10,
+                        completion: 2,
+                    }),
+                    lease: Span(150_000),
+                }],
+            },
+            next: Some(OperationId("op_3".into())),
+        };
+        let text = serde_json::to_string(&ask).unwrap();
+        let expected = concat!(
+            r#"{"take_back":{"returned":{"lease":"op_1","spent":3,"released":1,"ended":1,"#,
+            r#""prompt":7,"completion":5,"estimated":0,"widest":100,"lasted":2000,"open":[{"operation":"op_2","#,
+            r#""cost":1,"tokens":100,"prompt":10,"max_tokens":90,"#,
+            r#""metered":{"prompt":10,"completion":2},"lease":150000}]},"next":"op_3"}}"#
+        );
+        assert_eq!(text, expected);
+        assert_eq!(serde_json::from_str::<Ask>(expected).unwrap(), ask);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::visit::{self, RACES, Visit, conflicts, failed, shown};
 use super::{Route, input};
-use crate::account::refusals;
+use crate::account::{leases, refusals};
 use crate::http::router::Handled;
 use crate::http::{ApiError, Reply};
 use crate::ledger::audit::Entry;
@@ -127,6 +127,7 @@ async fn delete(visit: Visit) -> Handled {
 fn forget() {
     cache::forget();
     refusals::forget_all();
+    leases::end_all();
 }
 
 async fn found(visit: &Visit) -> Result<StoredPlan, ApiError> {

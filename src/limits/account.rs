@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::bucket::Bucket;
 use super::decide::minute;
+use super::lease::Leases;
 use super::quota::{Crossing, Quota};
 use super::reservation::{Metered, OperationKey, Outcome, Reservation, Reservations, SettleResult};
 use super::totals::{DayBook, Totals};
@@ -36,6 +37,9 @@ pub struct Account {
     /// Thresholds worth a notification, as last seen.
     pub(super) notify_at_permille: Vec<u32>,
     pub(super) crossings: Vec<Crossing>,
+    /// What was handed out ahead; stored behind the rest.
+    #[serde(skip)]
+    pub(super) leases: Leases,
     /// Hand-overs of refusals that were counted; stored behind the rest.
     #[serde(skip)]
     pub(super) noted: VecDeque<OperationKey>,
@@ -140,22 +144,25 @@ impl Account {
     }
 
     /// Ends the calls whose lease is over: what they are known to have used is booked, at least their
-    /// prompt. Whether there were any.
+    /// prompt; and what was handed out ahead and did not come back. Whether there were any.
     pub fn reclaim(&mut self, now: Millis) -> bool {
+        let lost = self.lapse_leases(now);
         let lapsed = self.reservations.lapse(now);
         for reservation in &lapsed {
             let presumed = reservation.presumed();
             self.book(reservation.expires_at, reservation, presumed, None, true);
         }
-        if !lapsed.is_empty() {
+        let any = lost || !lapsed.is_empty();
+        if any {
             self.note_crossings(now);
         }
-        !lapsed.is_empty()
+        any
     }
 
     /// When the first lease ends, for whoever sets an alarm.
     pub fn next_lease_end(&self) -> Option<Millis> {
-        self.reservations.first_end()
+        let ends = [self.reservations.first_end(), self.leases.first_end()];
+        ends.into_iter().flatten().min()
     }
 
     fn book(
@@ -383,7 +390,7 @@ impl Account {
     pub fn idle_since(&self, now: Millis) -> Option<Millis> {
         let busy =
             !self.reservations.is_idle() || self.has_unflushed() || !self.crossings.is_empty();
-        if busy {
+        if busy || !self.leases.are_in() {
             return None;
         }
         let endpoints = self.endpoints.values().map(WindowLog::empty_at);
@@ -395,6 +402,7 @@ impl Account {
             self.tokens_per_minute.full_at()?,
             self.window.empty_at(),
             self.reservations.forgotten_at(),
+            self.leases.forgotten_at(),
         ];
         let last = ends.into_iter().chain(endpoints).max()?;
         (last <= now).then_some(last)

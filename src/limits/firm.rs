@@ -37,6 +37,10 @@ impl Account {
         call: &Call,
         refusal: &Refusal,
     ) -> Option<Span> {
+        // What leases don't spend comes back, to every policy.
+        if !self.leases.is_empty() {
+            return None;
+        }
         let quota = refusal.violations.iter().any(|v| v.policy.is_quota());
         if quota && call.degrade.is_some() {
             return None;

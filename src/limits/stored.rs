@@ -81,11 +81,11 @@ impl FromStr for PageKey {
 impl Account {
     /// The packed row. It is whole only with the pages that [`Account::take_changes`] tells to store.
     pub fn encode(&self) -> Vec<u8> {
-        if self.noted.is_empty() {
+        if self.noted.is_empty() && self.leases.is_empty() {
             return postcard::to_extend(self, vec![VERSION]).unwrap_or_default();
         }
         postcard::to_extend(self, vec![WITH_MORE])
-            .and_then(|bytes| postcard::to_extend(&self.noted, bytes))
+            .and_then(|bytes| postcard::to_extend(&(&self.noted, &self.leases), bytes))
             .unwrap_or_default()
     }
 
@@ -146,8 +146,10 @@ impl Account {
 
 fn with_more(body: &[u8]) -> Result<Account, postcard::Error> {
     let (account, more) = postcard::take_from_bytes::<Account>(body)?;
+    let (noted, leases) = postcard::from_bytes(more)?;
     Ok(Account {
-        noted: postcard::from_bytes(more)?,
+        noted,
+        leases,
         ..account
     })
 }

@@ -6,6 +6,7 @@ mod clock;
 mod concurrency;
 mod degraded;
 mod firm;
+mod leases;
 mod ledger;
 mod max_tokens;
 mod operator;

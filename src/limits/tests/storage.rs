@@ -242,6 +242,6 @@ fn what_came_later_is_behind_the_rest_and_pinned_too() {
     account.note_refused(NOON, &unlimited(), &id("batch"), &counts);
     let bytes = account.encode();
     assert_eq!((plain[0], bytes[0]), (1, 2));
-    assert_eq!(hex(&bytes[bytes.len() - 9..]), "014bb24efc9641afc5");
+    assert_eq!(hex(&bytes[bytes.len() - 11..]), "014bb24efc9641afc50000");
     assert_eq!(Account::decode(&bytes, Vec::new()), Ok(account));
 }
