@@ -24,6 +24,8 @@ pub struct Settings {
     pub cors_origins: Vec<String>,
     /// Calls a user gets a minute and isolate while the account store is out.
     pub outage_local_per_minute: u64,
+    /// Whether accounts hand out leases.
+    pub leases: bool,
     /// Share of refused calls above which a plan raises an alert.
     pub alert_refusal_rate: f64,
     /// Where alerts are sent; `None`: they are only listed.
@@ -129,6 +131,7 @@ impl Settings {
             }),
             cors_origins: list(source.text("CORS_ORIGINS")),
             outage_local_per_minute: number(source, "OUTAGE_LOCAL_PER_MINUTE", 30, &mut problems),
+            leases: source.text("LEASES").as_deref() != Some("false"),
             alert_refusal_rate: number(source, "ALERT_REFUSAL_RATE", 0.10, &mut problems),
             alert_webhook_url: source.text("ALERT_WEBHOOK_URL"),
             clock_offset_ms: clock_offset(source, production, &mut problems),

@@ -8,8 +8,8 @@ use std::collections::{BinaryHeap, HashMap, VecDeque};
 
 use chrono_tz::Tz;
 use sluice::limits::{
-    Account, BucketLimit, Call, Limits, MaxTokensMode, Millis, OperationId, Outcome, Reset, Span,
-    StoredPage, Tokens, Verdict, WindowLimit, Work, billing_month, calendar_day,
+    Account, BucketLimit, Call, Holding, Limits, MaxTokensMode, Millis, OperationId, Outcome,
+    Reset, Span, StoredPage, Tokens, Verdict, WindowLimit, Work, billing_month, calendar_day,
 };
 
 const USERS: usize = 100_000;
@@ -18,6 +18,12 @@ const DAYS: u64 = 3;
 /// 2026-06-29 00:00:00 UTC: the third day is in another month.
 const START: Millis = Millis(1_782_691_200_000);
 const LEASE: Span = Span::minutes(2);
+/// Where the calls of one user arrive.
+const ISOLATES: usize = 3;
+/// The users who call most, by leases.
+const BUSY: usize = 10;
+/// Calls that the busiest users make in one go.
+const BURST: u64 = 12;
 
 /// A small generator (splitmix64): the same run every time.
 struct Random(u64);
@@ -58,7 +64,14 @@ impl Zipf {
     }
 }
 
-fn plan(daily: u64, month: u64, rate: u64, window: u64, concurrent: u64, zone: Tz) -> Limits {
+fn plan(
+    daily: u64,
+    month: u64,
+    rate: u64,
+    window: u64,
+    concurrent: Option<u64>,
+    zone: Tz,
+) -> Limits {
     Limits {
         daily: Some(daily),
         monthly_tokens: Some(month),
@@ -74,7 +87,7 @@ fn plan(daily: u64, month: u64, rate: u64, window: u64, concurrent: u64, zone: T
             span: Span::hours(5),
         }),
         tokens_per_minute: None,
-        max_concurrent: Some(concurrent),
+        max_concurrent: concurrent,
         endpoints: Vec::new(),
         reset: Reset {
             timezone: zone,
@@ -165,7 +178,7 @@ impl Book {
         assert!(self.calls <= limits.daily.unwrap());
         assert!(self.tokens <= limits.monthly_tokens.unwrap());
         assert!(self.window.len() as u64 <= limits.window.unwrap().max_requests);
-        assert!(self.open.len() as u64 <= limits.max_concurrent.unwrap());
+        assert!(self.open.len() as u64 <= limits.max_concurrent.unwrap_or(u64::MAX));
         // Any `2 x capacity` calls in a row take at least the minute in which the second half refills.
         let capacity = limits.rate.unwrap().capacity as usize;
         while self.rate.len() > 2 * capacity {
@@ -180,6 +193,7 @@ struct User {
     pages: HashMap<String, StoredPage>,
     book: Book,
     plan: usize,
+    holdings: [Option<Holding>; ISOLATES],
 }
 
 impl User {
@@ -215,14 +229,24 @@ struct Simulation {
     due: BinaryHeap<Reverse<(Millis, usize, u64, u64)>>,
     passed: u64,
     refused: u64,
+    by_lease: u64,
+    lost: u64,
 }
 
 impl Simulation {
     fn new() -> Self {
         let plans = vec![
-            plan(10, 20_000, 5, 500, 2, Tz::UTC),
-            plan(1_000, 2_000_000, 60, 800, 8, Tz::America__New_York),
-            plan(100_000, 1_000_000_000, 600, 10_000, 100, Tz::Asia__Tokyo),
+            plan(10, 20_000, 5, 500, Some(2), Tz::UTC),
+            plan(1_000, 2_000_000, 60, 800, Some(8), Tz::America__New_York),
+            plan(
+                100_000,
+                1_000_000_000,
+                600,
+                10_000,
+                Some(100),
+                Tz::Asia__Tokyo,
+            ),
+            plan(9_000, 8_000_000, 400, 5_000, None, Tz::Asia__Tokyo),
         ];
         Self {
             users: HashMap::new(),
@@ -231,6 +255,8 @@ impl Simulation {
             due: BinaryHeap::new(),
             passed: 0,
             refused: 0,
+            by_lease: 0,
+            lost: 0,
         }
     }
 
@@ -238,11 +264,37 @@ impl Simulation {
         let zipf = Zipf::of(USERS);
         let step = DAYS * 24 * 3_600_000 / EVENTS;
         for event in 0..EVENTS {
-            let now = Millis(START.0 + event * step + self.random.below(step));
+            let now = Millis(START.0 + event * step + self.random.below(step / 2));
             self.settle_until(now);
             let user = zipf.pick(&mut self.random);
             self.call(user, now, event);
+            for more in 1..if user < BUSY { BURST } else { 1 } {
+                let at = now.plus(Span(more * step / 2 / BURST));
+                self.settle_until(at);
+                self.call(user, at, event + more * EVENTS);
+            }
         }
+    }
+
+    /// Now and then an isolate brings its lease back, or is lost with it.
+    fn keep(&mut self, index: usize, isolate: usize, now: Millis) {
+        let Some(user) = self.users.get_mut(&index) else {
+            return;
+        };
+        let due = |holding: &mut Holding| holding.is_due(now);
+        let Some(holding) = user.holdings[isolate].take_if(due) else {
+            return;
+        };
+        if self.random.below(50) == 0 {
+            self.lost += 1;
+            return;
+        }
+        let limits = &self.plans[user.plan];
+        let id = OperationId(format!("next-{index}-{isolate}-{}", now.0));
+        let returned = holding.give_back();
+        user.account.take_back(now, limits, &returned);
+        let handed = user.account.follow_on(now, limits, &returned, &id);
+        user.holdings[isolate] = handed.map(|handed| Holding::new(handed, now));
     }
 
     fn call(&mut self, index: usize, now: Millis, operation: u64) {
@@ -250,7 +302,10 @@ impl Simulation {
             account: Account::new(),
             pages: HashMap::new(),
             book: Book::default(),
-            plan: if index < 20 {
+            holdings: Default::default(),
+            plan: if index < BUSY {
+                3
+            } else if index < 20 {
                 2
             } else {
                 usize::from(index.is_multiple_of(10))
@@ -272,8 +327,18 @@ impl Simulation {
             lease: LEASE,
         };
         user.book.turn(now, limits);
-        match user.account.admit(now, limits, &call) {
+        let isolate = usize::try_from(operation).unwrap() % ISOLATES;
+        let here = user.holdings[isolate].as_mut();
+        let by_lease = here.and_then(|holding| holding.admit(now, &call));
+        self.by_lease += u64::from(by_lease.is_some());
+        let verdict =
+            by_lease.map_or_else(|| user.account.admit(now, limits, &call), Verdict::Admitted);
+        match verdict {
             Verdict::Admitted(admission) => {
+                if user.holdings[isolate].is_none() {
+                    let handed = user.account.lease(now, limits, &call);
+                    user.holdings[isolate] = handed.map(|handed| Holding::new(handed, now));
+                }
                 self.passed += 1;
                 user.book.pass(now, operation, prompt);
                 user.book.assert_within(now, limits);
@@ -288,6 +353,7 @@ impl Simulation {
             Verdict::Rejected(rejection) => panic!("{rejection:?}"),
         }
         user.store(operation.is_multiple_of(50));
+        self.keep(index, isolate, now);
     }
 
     fn settle_until(&mut self, now: Millis) {
@@ -315,8 +381,11 @@ impl Simulation {
         user.book.turn(at, &self.plans[user.plan]);
         // A settlement after the lease corrects what was presumed; the book leaves that out.
         if user.book.open.contains_key(&operation) {
-            user.account
-                .settle(at, &OperationId(operation.to_string()), outcome);
+            let id = OperationId(operation.to_string());
+            let mut here = user.holdings.iter_mut().flatten();
+            if !here.any(|holding| holding.settle(&id, outcome)) {
+                user.account.settle(at, &id, outcome);
+            }
             user.book.settle(operation, outcome);
         }
     }
@@ -337,12 +406,15 @@ fn a_hundred_thousand_users_stay_within_their_plans() {
     let p99 = sizes[sizes.len() * 99 / 100];
     let most = sizes[sizes.len() - 1];
     println!(
-        "{} users called {EVENTS} times: {} passed, {} refused; bytes stored a user: \
-         mean {mean}, p99 {p99}, max {most}",
+        "{} users: {} calls passed, {} of them by a lease, {} refused, {} leases lost; \
+         bytes stored a user: mean {mean}, p99 {p99}, max {most}",
         sizes.len(),
         simulation.passed,
+        simulation.by_lease,
         simulation.refused,
+        simulation.lost,
     );
+    assert!(simulation.by_lease > 50_000 && simulation.lost > 100);
     assert!(simulation.refused > 1_000 && simulation.passed > 100_000);
     assert!(most <= 16 * 1_024);
     for (index, user) in &simulation.users {

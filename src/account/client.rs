@@ -6,6 +6,7 @@ use worker::wasm_bindgen::JsValue;
 use worker::{Env, Method, Request, RequestInit};
 
 use super::wire::{Answer, Ask, Asker, Message};
+use super::{leases, refusals};
 use crate::budget::{self, within};
 use crate::limits::Span;
 
@@ -27,8 +28,15 @@ pub async fn ask_within(
     asker: Asker,
     ask: Ask,
 ) -> Result<Answer, OutOfReach> {
+    if wants_all_known(&ask) {
+        // Boxed: bringing leases back asks, too.
+        Box::pin(leases::call_in(env, user)).await;
+    }
     let message = Message::new(user, asker, ask);
-    match within(budget, deliver(env, &message)).await {
+    let answer = within(budget, deliver(env, &message)).await;
+    refusals::heed(user, &message.ask);
+    leases::heed(user, &message.ask);
+    match answer {
         Ok(Ok(Answer::NotReady)) | Err(_) => Err(OutOfReach),
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(error)) => {
@@ -36,6 +44,20 @@ pub async fn ask_within(
             Err(OutOfReach)
         }
     }
+}
+
+/// Whether the answer tells how the user stands, or changes it: then what this isolate alone knows comes first.
+const fn wants_all_known(ask: &Ask) -> bool {
+    matches!(
+        ask,
+        Ask::View
+            | Ask::Peek(_)
+            | Ask::Reset(_)
+            | Ask::Grant { .. }
+            | Ask::Adopt(_)
+            | Ask::Revoke { .. }
+            | Ask::Reconcile
+    )
 }
 
 /// Sends a message, and once more if the way to the account broke: it may have been carried out, but

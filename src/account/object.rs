@@ -22,8 +22,8 @@ use crate::ledger::hot::Hot;
 use crate::ledger::usage::{Published, Start};
 use crate::ledger::{self, LedgerError, usage};
 use crate::limits::{
-    self, DegradedLane, Limits, Millis, OperationId, Outcome, PolicyName, SettleResult, Span,
-    Verdict,
+    self, DegradedLane, Limits, Millis, OperationId, Outcome, PolicyName, Returned, SettleResult,
+    Span, Verdict,
 };
 use crate::notify::{self, Notice};
 use crate::plans::{Plan, Standing, Strategy, cache};
@@ -34,7 +34,7 @@ const KEPT_DAYS: Span = Span::hours(72);
 /// The plan of users who are created without one.
 const DEFAULT_PLAN: &str = "free";
 /// Publications to the ledger are at least this far apart.
-const PUBLISH_EVERY: Span = Span(500);
+const PUBLISH_EVERY: Span = Span::seconds(1);
 /// How soon the alarm publishes what `waitUntil` didn't get to.
 const OUTBOX_ALARM: Span = Span::seconds(3);
 /// How soon the alarm tries again when the ledger fails; twice as long after each failure.
@@ -587,19 +587,29 @@ type Done = Result<(Answer, Effect), Fault>;
 
 impl Live {
     fn answer(&mut self, plan: Rc<Plan>, asker: &Asker, ask: Ask, now: Millis) -> Done {
-        if self.key_is_revoked(asker, now) {
+        if !is_about_the_past(&ask) && self.key_is_revoked(asker, now) {
             return Ok((Answer::KeyRevoked, Effect::None));
         }
         let force = self.force(plan);
         match ask {
-            Ask::Admit(call) => self.admit(&force, call, now),
+            Ask::Admit(call) => self.admit(&force, asker, call, now),
+            Ask::TakeBack { returned, next } => {
+                let next = next.filter(|_| !self.key_is_revoked(asker, now));
+                self.take_back(&force, &returned, next.as_ref(), now)
+            }
             Ask::Peek(call) => {
                 let verdict =
                     self.law
                         .clone()
                         .admit(now, &force.limits, &with_lane(call, &force.plan));
                 let standing = self.snapshot(&force, now);
-                Ok((Answer::Decided { verdict, standing }, Effect::None))
+                let decided = Answer::Decided {
+                    verdict,
+                    standing,
+                    holds: None,
+                    lease: None,
+                };
+                Ok((decided, Effect::None))
             }
             Ask::Settle {
                 operation,
@@ -671,13 +681,20 @@ impl Live {
                 self.law.note_queued(now, &force.limits);
                 Ok((Answer::Done(true), self.stored(true)?))
             }
+            Ask::NoteRefused { operation, counts } => {
+                Ok(self.note_refused(&force.limits, &operation, &counts, now))
+            }
         }
     }
 
-    fn admit(&mut self, force: &Force, call: limits::Call, now: Millis) -> Done {
-        let verdict = self
-            .law
-            .admit(now, &force.limits, &with_lane(call, &force.plan));
+    fn admit(&mut self, force: &Force, asker: &Asker, call: limits::Call, now: Millis) -> Done {
+        let call = with_lane(call, &force.plan);
+        let verdict = self.law.admit(now, &force.limits, &call);
+        let standing = self.snapshot(force, now);
+        let passes = matches!(verdict, Verdict::Admitted(_));
+        let lease = (passes && asker.may_lease)
+            .then(|| self.law.lease(now, &force.limits, &call))
+            .flatten();
         let effect = match verdict {
             Verdict::Admitted(_) | Verdict::Rejected(_) => self.stored(true)?,
             // A refusal is counted, but a flood of them must not cost a write each.
@@ -686,8 +703,46 @@ impl Live {
                 Effect::Counted
             }
         };
+        let holds = self
+            .law
+            .refusal_holds(now, &force.limits, &call, &verdict)
+            .filter(|_| !may_wait(&force.plan, &verdict));
+        let decided = Answer::Decided {
+            verdict,
+            standing,
+            holds,
+            lease,
+        };
+        Ok((decided, effect))
+    }
+
+    /// How the user stands is told without the lease that follows: whoever holds it knows what they hold.
+    fn take_back(
+        &mut self,
+        force: &Force,
+        returned: &Returned,
+        next: Option<&OperationId>,
+        now: Millis,
+    ) -> Done {
+        self.law.take_back(now, &force.limits, returned);
         let standing = self.snapshot(force, now);
-        Ok((Answer::Decided { verdict, standing }, effect))
+        let lease = next.and_then(|id| self.law.follow_on(now, &force.limits, returned, id));
+        let effect = self.stored(true)?;
+        Ok((Answer::TakenBack { standing, lease }, effect))
+    }
+
+    /// They are counted like any other refusal: in memory, without a write of their own.
+    fn note_refused(
+        &mut self,
+        limits: &Limits,
+        operation: &OperationId,
+        counts: &BTreeMap<String, u64>,
+        now: Millis,
+    ) -> (Answer, Effect) {
+        let fresh = self.law.note_refused(now, limits, operation, counts);
+        self.unsaved |= fresh;
+        let effect = if fresh { Effect::Counted } else { Effect::None };
+        (Answer::Done(fresh), effect)
     }
 
     /// Books calls that passed while this account was out of reach. It may have heard of such a call after
@@ -1030,6 +1085,23 @@ fn counted(row: &Start) -> Counted {
         tokens_used_this_month: row.tokens_used_this_month,
         seq: row.seq,
     }
+}
+
+/// Whether it is about calls that passed before: they are booked whatever has become of the key since.
+const fn is_about_the_past(ask: &Ask) -> bool {
+    matches!(
+        ask,
+        Ask::Settle { .. } | Ask::Conclude { .. } | Ask::Checkpoint { .. } | Ask::TakeBack { .. }
+    )
+}
+
+/// Whether a call that only a quota refuses becomes a job, or goes another way.
+fn may_wait(plan: &Plan, verdict: &Verdict) -> bool {
+    let Verdict::Refused(refusal) = verdict else {
+        return false;
+    };
+    let quota = refusal.violations.iter().any(|v| v.policy.is_quota());
+    quota && plan.over_quota.strategy != Strategy::Reject
 }
 
 /// The cheaper way, where the plan has one and the call names a model.

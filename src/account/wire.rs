@@ -1,10 +1,13 @@
 //! What the Worker and an account say to each other. During a deploy old and new talk to each other, so
 //! every message carries a version, fields are only ever added, and the tests pin the bytes.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{
-    Call, Millis, ModelPattern, OperationId, Outcome, PolicyName, PolicyView, Span, Took, Verdict,
+    Call, Handed, Millis, ModelPattern, OperationId, Outcome, PolicyName, PolicyView, Returned,
+    Span, Took, Verdict,
 };
 use crate::plans::{OnOutage, OverQuota, Standing};
 
@@ -37,6 +40,9 @@ pub struct Asker {
     /// A user who isn't known is created.
     #[serde(default, skip_serializing_if = "is_false")]
     pub provision: bool,
+    /// A call that passes may be given a lease along.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub may_lease: bool,
 }
 
 /// What is asked of an account.
@@ -110,6 +116,21 @@ pub enum Ask {
     },
     /// A refused call became a job.
     NoteQueued,
+    /// A lease comes back.
+    TakeBack {
+        /// What was spent of it.
+        returned: Returned,
+        /// The lease that may follow on it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        next: Option<OperationId>,
+    },
+    /// Calls that an isolate refused by itself, as this account had told it to.
+    NoteRefused {
+        /// Tells one hand-over from another; counted once.
+        operation: OperationId,
+        /// How many, by policy or other reason.
+        counts: BTreeMap<String, u64>,
+    },
     /// Do you and the ledger agree? Where not, that is mended.
     Reconcile,
 }
@@ -124,6 +145,21 @@ pub enum Answer {
         verdict: Verdict,
         /// How the user stands now.
         standing: Snapshot,
+        /// How long every further call like this one is refused alike, unless an operator changes something;
+        /// absent: nobody knows.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        holds: Option<Span>,
+        /// Calls that may pass from now on without a word; `standing` still leaves them out.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        lease: Option<Handed>,
+    },
+    /// A lease came back, now or before.
+    TakenBack {
+        /// How the user stands now, without what is handed out with this.
+        standing: Snapshot,
+        /// The next lease.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        lease: Option<Handed>,
     },
     /// How the user stands.
     Stands(Snapshot),
@@ -253,7 +289,7 @@ const fn is_false(value: &bool) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::{Tokens, Work};
+    use crate::limits::{Latency, MaxTokensMode, Metered, OpenCall, Terms, Tokens, Work};
 
     /// An account deployed a minute ago must read what this code writes, and the other way round.
     #[test]
@@ -329,6 +365,103 @@ mod tests {
             r#""took":{"account":3,"upstream":250}}}"#
         );
         assert_eq!(serde_json::to_string(&known).unwrap(), expected);
+    }
+
+    #[test]
+    fn the_bytes_of_a_hand_over_of_refusals_are_pinned() {
+        let ask = Ask::NoteRefused {
+            operation: OperationId("op_1".into()),
+            counts: BTreeMap::from([("daily".into(), 3), ("endpoint:export".into(), 1)]),
+        };
+        let text = serde_json::to_string(&ask).unwrap();
+        let expected =
+            r#"{"note_refused":{"operation":"op_1","counts":{"daily":3,"endpoint:export":1}}}"#;
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn an_account_of_before_says_nothing_of_how_long_a_refusal_holds() {
+        let old = concat!(
+            r#"{"decided":{"verdict":{"rejected":"blocked"},"standing":{"now":1,"plan_id":"p","#,
+            r#""plan_name":"P","over_quota":{"strategy":"reject","degrade_model":null,"#,
+            r#""degrade_daily_limit":null,"queue_limit":100},"on_outage":"open","blocked":true,"#,
+            r#""policies":[]}}}"#
+        );
+        let answer: Answer = serde_json::from_str(old).unwrap();
+        assert_eq!(serde_json::to_string(&answer).unwrap(), old);
+        let Answer::Decided {
+            verdict, standing, ..
+        } = answer
+        else {
+            panic!("should be a verdict");
+        };
+        let answer = Answer::Decided {
+            verdict,
+            standing,
+            holds: Some(Span(3_000)),
+            lease: None,
+        };
+        let new = serde_json::to_string(&answer).unwrap();
+        assert_eq!(new, old.replace("]}}}", r#"]},"holds":3000}}"#));
+    }
+
+    #[test]
+    fn the_bytes_of_a_lease_are_pinned_on_its_way_out_and_back() {
+        let handed = Handed {
+            lease: OperationId("op_1".into()),
+            calls: 20,
+            tokens: Some(2_000),
+            lasts: Span(4_000),
+            terms: Terms {
+                max_tokens_per_request: Some(100),
+                max_tokens_mode: MaxTokensMode::Clamp,
+                allowed_models: Some(vec![ModelPattern("m-*".into())]),
+                endpoints: vec!["export".into()],
+            },
+        };
+        let text = serde_json::to_string(&handed).unwrap();
+        let expected = concat!(
+            r#"{"lease":"op_1","calls":20,"tokens":2000,"lasts":4000,"terms":"#,
+            r#"{"max_tokens_per_request":100,"max_tokens_mode":"clamp","allowed_models":["m-*"],"#,
+            r#""endpoints":["export"]}}"#
+        );
+        assert_eq!(text, expected);
+        let ask = Ask::TakeBack {
+            returned: Returned {
+                lease: OperationId("op_1".into()),
+                spent: 3,
+                released: 1,
+                ended: 1,
+                prompt: 7,
+                completion: 5,
+                estimated: 0,
+                widest: 100,
+                lasted: Span(2_000),
+                waits: Latency::default(),
+                open: vec![OpenCall {
+                    operation: OperationId("op_2".into()),
+                    cost: 1,
+                    tokens: 100,
+                    prompt: 10,
+                    max_tokens: Some(90),
+                    metered: Some(Metered {
+                        prompt: 10,
+                        completion: 2,
+                    }),
+                    lease: Span(150_000),
+                }],
+            },
+            next: Some(OperationId("op_3".into())),
+        };
+        let text = serde_json::to_string(&ask).unwrap();
+        let expected = concat!(
+            r#"{"take_back":{"returned":{"lease":"op_1","spent":3,"released":1,"ended":1,"#,
+            r#""prompt":7,"completion":5,"estimated":0,"widest":100,"lasted":2000,"open":[{"operation":"op_2","#,
+            r#""cost":1,"tokens":100,"prompt":10,"max_tokens":90,"#,
+            r#""metered":{"prompt":10,"completion":2},"lease":150000}]},"next":"op_3"}}"#
+        );
+        assert_eq!(text, expected);
+        assert_eq!(serde_json::from_str::<Ask>(expected).unwrap(), ask);
     }
 
     #[test]

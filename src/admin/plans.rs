@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::visit::{self, RACES, Visit, conflicts, failed, shown};
 use super::{Route, input};
+use crate::account::{leases, refusals};
 use crate::http::router::Handled;
 use crate::http::{ApiError, Reply};
 use crate::ledger::audit::Entry;
@@ -58,7 +59,7 @@ async fn create(mut visit: Visit) -> Handled {
     };
     let created = plans::create(&visit.call.env, &stored.plan, &entry).await;
     created.map_err(|e| conflicts(e, "A plan of this id is there already."))?;
-    cache::forget();
+    forget();
     Ok(shown(201, &body(&stored), stored.version))
 }
 
@@ -88,7 +89,7 @@ async fn change(mut visit: Visit) -> Handled {
         };
         let updated = plans::update(&visit.call.env, &plan, stored.version, &entry).await;
         if updated.map_err(failed)? {
-            cache::forget();
+            forget();
             let stored = StoredPlan {
                 plan,
                 version: stored.version + 1,
@@ -115,11 +116,18 @@ async fn delete(visit: Visit) -> Handled {
         let deleted = plans::delete(&visit.call.env, &visit.id, stored.version, &entry).await;
         let deleted = deleted.map_err(|e| conflicts(e, "Users are on this plan."))?;
         if deleted {
-            cache::forget();
+            forget();
             return Ok(Reply::empty(204));
         }
     }
     Err(visit::busy())
+}
+
+/// The old plan, and what it refused, is believed no more in this isolate.
+fn forget() {
+    cache::forget();
+    refusals::forget_all();
+    leases::end_all();
 }
 
 async fn found(visit: &Visit) -> Result<StoredPlan, ApiError> {

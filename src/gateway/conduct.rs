@@ -17,9 +17,9 @@ use super::session::{Pass, Session};
 use super::stream::Pipe;
 use super::upstream::{self, Answer, Broken};
 use super::usage::Usage;
-use crate::account::client;
-use crate::account::open;
+use crate::account::leases::{self, Settled as BookedBy};
 use crate::account::wire::{self, Ask, Asker, Snapshot};
+use crate::account::{client, open};
 use crate::budget::within;
 use crate::clock;
 use crate::http::router::Handled;
@@ -300,11 +300,18 @@ impl AccountLink {
             }
             return None;
         };
+        let now = clock::now(&Settings::of(&self.env));
+        let took = self.timing.took();
+        match leases::settle(&self.user, operation, outcome, took, now) {
+            BookedBy::Here(standing) => return Some(*standing),
+            BookedBy::Follows => return None,
+            BookedBy::Elsewhere => {}
+        }
         for attempt in 0..SETTLE_TRIES {
             let ask = Ask::Settle {
                 operation: operation.clone(),
                 outcome,
-                took: self.timing.took(),
+                took,
             };
             match client::ask(&self.env, &self.user, self.asker.clone(), ask).await {
                 Ok(wire::Answer::Stands(standing)) => return Some(standing),
@@ -322,6 +329,9 @@ impl AccountLink {
         let Some(operation) = self.operation.clone() else {
             return;
         };
+        if leases::checkpoint(&self.user, &operation, prompt, completion) {
+            return;
+        }
         let ask = Ask::Checkpoint {
             operation,
             prompt,

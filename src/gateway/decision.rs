@@ -191,7 +191,7 @@ async fn decide(session: &mut Session, asked: Consume) -> Handled {
     let decided = if peek {
         session.peek(call).await
     } else {
-        session.admit(call).await
+        session.decide(call).await
     };
     match decided {
         Ok(pass) => allowed(session, &pass, tokens, peek),

@@ -1,6 +1,6 @@
 use crate::account::client::{self, OutOfReach};
-use crate::account::open;
 use crate::account::wire::{Answer, Ask, Asker, Snapshot};
+use crate::account::{leases, open, refusals};
 use crate::auth::{self, Caller};
 use crate::clock;
 use crate::http::limit_headers::{Meters, Refused};
@@ -132,9 +132,55 @@ impl Session {
         self.admit(call).await.map(|_| ())
     }
 
-    /// Asks the account whether a call may be dispatched.
+    /// Whether a call of this gateway's own making may be dispatched: by the account's word, or by the
+    /// refusal that it was sure of a moment ago.
     pub async fn admit(&mut self, call: limits::Call) -> Result<Pass, ApiError> {
-        let mut answer = self.ask(Ask::Admit(call.clone())).await;
+        let (user, asker) = (&self.caller.user_id, self.asker());
+        let now = clock::now(&self.call.settings);
+        if let Some((admission, standing)) = leases::admit(user, &asker, &call, now) {
+            return self.apply(Verdict::Admitted(admission), standing);
+        }
+        if let Some((verdict, standing, begins)) = refusals::recall(user, &asker, &call, now) {
+            if begins {
+                let counted = refusals::hand_over(self.call.env.clone(), user.clone());
+                self.call.context.wait_until(counted);
+            }
+            return self.apply(verdict, standing);
+        }
+        if leases::is_lost(user, &asker, now) {
+            self.keep_lease();
+        }
+        let leases = self.call.settings.leases;
+        let departure = leases.then(|| leases::depart(user, &asker, now)).flatten();
+        self.ask_to_pass(call, departure).await
+    }
+
+    /// Looks after the lease that this isolate holds for the caller, beyond this call.
+    fn keep_lease(&self) {
+        let (env, user) = (self.call.env.clone(), self.caller.user_id.clone());
+        let keep = leases::keep(env, user, self.asker());
+        self.call.context.wait_until(keep);
+    }
+
+    /// Asks the account whether a call may be dispatched.
+    pub async fn decide(&mut self, call: limits::Call) -> Result<Pass, ApiError> {
+        self.ask_to_pass(call, None).await
+    }
+
+    async fn ask_to_pass(
+        &mut self,
+        call: limits::Call,
+        for_lease: Option<leases::Departure>,
+    ) -> Result<Pass, ApiError> {
+        let departure = refusals::depart(clock::now(&self.call.settings));
+        let asker = Asker {
+            may_lease: for_lease.is_some(),
+            ..self.asker()
+        };
+        let mut answer = self.ask_as(asker, Ask::Admit(call.clone())).await;
+        if let Some(departure) = for_lease {
+            self.take_lease(departure, &mut answer);
+        }
         for _ in 0..HELD_RETRIES {
             if !answer.as_ref().is_ok_and(only_held) {
                 break;
@@ -143,7 +189,19 @@ impl Session {
             answer = self.ask(Ask::Admit(call.clone())).await;
         }
         match answer {
-            Ok(Answer::Decided { verdict, standing }) => self.apply(verdict, standing),
+            Ok(Answer::Decided {
+                verdict,
+                standing,
+                holds,
+                ..
+            }) => {
+                if let Some(holds) = holds {
+                    let heard = clock::now(&self.call.settings);
+                    let who = (self.caller.user_id.as_str(), &self.asker());
+                    refusals::remember(departure, heard, who, &call, &verdict, &standing, holds);
+                }
+                self.apply(verdict, standing)
+            }
             Ok(other) => Err(self.denied(&other)),
             Err(OutOfReach) => self.without_account(&call).await,
         }
@@ -158,7 +216,9 @@ impl Session {
     /// Asks the account whether a call would pass; charges nothing.
     pub async fn peek(&mut self, call: limits::Call) -> Result<Pass, ApiError> {
         match self.ask(Ask::Peek(call)).await {
-            Ok(Answer::Decided { verdict, standing }) => self.apply(verdict, standing),
+            Ok(Answer::Decided {
+                verdict, standing, ..
+            }) => self.apply(verdict, standing),
             Ok(other) => Err(self.denied(&other)),
             Err(OutOfReach) => Err(ApiError::Unavailable("accounts")),
         }
@@ -166,8 +226,27 @@ impl Session {
 
     /// One message to the caller's account.
     pub async fn ask(&self, ask: Ask) -> Result<Answer, OutOfReach> {
+        self.ask_as(self.asker(), ask).await
+    }
+
+    /// Takes the lease that came along with a verdict, and keeps it.
+    fn take_lease(&self, departure: leases::Departure, answer: &mut Result<Answer, OutOfReach>) {
+        let handed = match answer {
+            Ok(Answer::Decided {
+                lease, standing, ..
+            }) => lease.take().map(|lease| (lease, standing.clone())),
+            _ => None,
+        };
+        let now = clock::now(&self.call.settings);
+        let (user, asker) = (&self.caller.user_id, self.asker());
+        if leases::arrive(user, &asker, departure, now, handed) {
+            self.keep_lease();
+        }
+    }
+
+    async fn ask_as(&self, asker: Asker, ask: Ask) -> Result<Answer, OutOfReach> {
         let asked = clock::now(&self.call.settings);
-        let answer = client::ask(&self.call.env, &self.caller.user_id, self.asker(), ask).await;
+        let answer = client::ask(&self.call.env, &self.caller.user_id, asker, ask).await;
         self.call
             .timing
             .note(Stage::Account, clock::now(&self.call.settings).since(asked));
@@ -222,6 +301,7 @@ impl Session {
             key_id: self.caller.key_id.clone(),
             plan_claim: self.caller.plan_claim.clone(),
             provision: self.caller.provision,
+            may_lease: false,
         }
     }
 

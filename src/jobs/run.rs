@@ -173,12 +173,13 @@ impl Run<'_> {
         let asker = Asker {
             key_id: self.job.key_id.clone(),
             plan_claim: self.job.plan_claim.clone(),
-            provision: false,
+            ..Asker::default()
         };
         match client::ask(self.env, &self.job.user_id, asker, Ask::Admit(call)).await {
             Ok(Answer::Decided {
                 verdict: Verdict::Admitted(admission),
                 standing,
+                ..
             }) => Ok(Pass::of(admission, &standing)),
             Ok(Answer::Decided {
                 verdict: Verdict::Refused(refusal),

@@ -1,10 +1,11 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
 use super::bucket::Bucket;
 use super::decide::minute;
 use super::latency::Took;
+use super::lease::Leases;
 use super::quota::{Crossing, Quota};
 use super::reservation::{Metered, OperationKey, Outcome, Reservation, Reservations, SettleResult};
 use super::totals::{DayBook, Totals};
@@ -14,6 +15,8 @@ use super::{
     Span, billing_month, calendar_day,
 };
 
+/// Most hand-overs of refusals that are told apart.
+const MOST_NOTED: usize = 32;
 /// Most crossings that wait to be taken.
 const MOST_CROSSINGS: usize = 16;
 
@@ -35,6 +38,12 @@ pub struct Account {
     /// Thresholds worth a notification, as last seen.
     pub(super) notify_at_permille: Vec<u32>,
     pub(super) crossings: Vec<Crossing>,
+    /// What was handed out ahead; stored behind the rest.
+    #[serde(skip)]
+    pub(super) leases: Leases,
+    /// Hand-overs of refusals that were counted; stored behind the rest.
+    #[serde(skip)]
+    pub(super) noted: VecDeque<OperationKey>,
     /// Pages of windows that are no more.
     #[serde(skip)]
     pub(super) orphans: Vec<(PolicyName, u64)>,
@@ -136,22 +145,25 @@ impl Account {
     }
 
     /// Ends the calls whose lease is over: what they are known to have used is booked, at least their
-    /// prompt. Whether there were any.
+    /// prompt; and what was handed out ahead and did not come back. Whether there were any.
     pub fn reclaim(&mut self, now: Millis) -> bool {
+        let lost = self.lapse_leases(now);
         let lapsed = self.reservations.lapse(now);
         for reservation in &lapsed {
             let presumed = reservation.presumed();
             self.book(reservation.expires_at, reservation, presumed, None, true);
         }
-        if !lapsed.is_empty() {
+        let any = lost || !lapsed.is_empty();
+        if any {
             self.note_crossings(now);
         }
-        !lapsed.is_empty()
+        any
     }
 
     /// When the first lease ends, for whoever sets an alarm.
     pub fn next_lease_end(&self) -> Option<Millis> {
-        self.reservations.first_end()
+        let ends = [self.reservations.first_end(), self.leases.first_end()];
+        ends.into_iter().flatten().min()
     }
 
     fn book(
@@ -346,10 +358,27 @@ impl Account {
         self.days.tell_again(seq);
     }
 
-    /// Counts a refusal that was decided without the account.
-    pub fn note_refused(&mut self, now: Millis, limits: &Limits, reason: &str) {
+    /// Counts refusals that were decided without the account, by reason. `false`: they were handed over
+    /// before.
+    pub fn note_refused(
+        &mut self,
+        now: Millis,
+        limits: &Limits,
+        operation: &OperationId,
+        counts: &BTreeMap<String, u64>,
+    ) -> bool {
+        let key = OperationKey::of(operation);
+        if self.noted.contains(&key) {
+            return false;
+        }
+        self.noted.push_back(key);
+        let too_many = self.noted.len().saturating_sub(MOST_NOTED);
+        self.noted.drain(..too_many);
         let date = today(now, limits);
-        self.days.refuse_elsewhere(date, reason, 1);
+        for (reason, count) in counts {
+            self.days.refuse_elsewhere(date, reason, *count);
+        }
+        true
     }
 
     /// Counts how long a call waited that was just settled.
@@ -369,7 +398,7 @@ impl Account {
     pub fn idle_since(&self, now: Millis) -> Option<Millis> {
         let busy =
             !self.reservations.is_idle() || self.has_unflushed() || !self.crossings.is_empty();
-        if busy {
+        if busy || !self.leases.are_in() {
             return None;
         }
         let endpoints = self.endpoints.values().map(WindowLog::empty_at);
@@ -381,6 +410,7 @@ impl Account {
             self.tokens_per_minute.full_at()?,
             self.window.empty_at(),
             self.reservations.forgotten_at(),
+            self.leases.forgotten_at(),
         ];
         let last = ends.into_iter().chain(endpoints).max()?;
         (last <= now).then_some(last)

@@ -84,7 +84,7 @@ impl Account {
         key: OperationKey,
         asked: Tokens,
     ) -> Verdict {
-        let tokens = match acceptable(limits, call.model.as_deref(), asked) {
+        let tokens = match acceptable(Rules::of(limits), call.model.as_deref(), asked) {
             Ok(tokens) => tokens,
             Err(rejection) => return self.reject(now, limits, call, rejection),
         };
@@ -171,7 +171,7 @@ impl Account {
         let grant = Grant {
             lane,
             max_tokens,
-            reserved_tokens: limits_tokens(limits).then_some(tokens),
+            reserved_tokens: Rules::of(limits).limits_tokens.then_some(tokens),
         };
         let reservation = Reservation {
             key: dispatch.key,
@@ -188,6 +188,7 @@ impl Account {
             metered: None,
         };
         self.count_pass(&reservation);
+        self.leases.note_pace(now);
         self.reservations.open(reservation);
         admitted(call, grant, shadow, false)
     }
@@ -229,14 +230,11 @@ impl Account {
     }
 
     fn count_refusal(&mut self, now: Millis, limits: &Limits, call: &Call, verdict: &Verdict) {
-        let (reason, quota) = match verdict {
-            Verdict::Admitted(_) => return,
-            Verdict::Refused(refusal) => match refusal.decisive() {
-                Some(violation) => (violation.policy.to_string(), violation.policy.is_quota()),
-                None => return,
-            },
-            Verdict::Rejected(rejection) => (reason(rejection), false),
+        let Some(reason) = verdict.refused_by() else {
+            return;
         };
+        let quota = matches!(verdict, Verdict::Refused(refusal)
+            if refusal.decisive().is_some_and(|v| v.policy.is_quota()));
         let key = OperationKey::of(&call.operation);
         self.days.refuse(key, today(now, limits), &reason, quota);
     }
@@ -276,27 +274,43 @@ fn names(refusal: &Refusal) -> Vec<PolicyName> {
         .collect()
 }
 
-/// What a rejection is counted under.
-fn reason(rejection: &Rejection) -> String {
-    match rejection {
-        Rejection::Blocked => "blocked",
-        Rejection::ModelNotAllowed => "model_not_allowed",
-        Rejection::MaxTokens { .. } => "max_tokens",
-        Rejection::ExceedsQuota { .. } => "request_exceeds_quota",
+/// What a call is held to that needs no counting.
+#[derive(Clone, Copy)]
+pub struct Rules<'a> {
+    /// Models it may name; `None` is all of them.
+    pub allowed_models: Option<&'a [ModelPattern]>,
+    /// Most completion tokens it may ask for.
+    pub most: Option<u64>,
+    /// What becomes of one that asks for more.
+    pub mode: MaxTokensMode,
+    /// Whether tokens are limited, so that every call needs a bound.
+    pub limits_tokens: bool,
+}
+
+impl<'a> Rules<'a> {
+    fn of(limits: &'a Limits) -> Self {
+        Self {
+            allowed_models: limits.allowed_models.as_deref(),
+            most: limits.max_tokens_per_request,
+            mode: limits.max_tokens_mode,
+            limits_tokens: limits.monthly_tokens.is_some() || limits.tokens_per_minute.is_some(),
+        }
     }
-    .to_owned()
 }
 
 /// Whether the plan lets the call name its model and ask for its tokens, and the tokens it then gets.
-fn acceptable(limits: &Limits, model: Option<&str>, asked: Tokens) -> Result<Tokens, Rejection> {
-    if !matches(limits.allowed_models.as_deref(), model) {
+pub fn acceptable(
+    rules: Rules<'_>,
+    model: Option<&str>,
+    asked: Tokens,
+) -> Result<Tokens, Rejection> {
+    if !matches(rules.allowed_models, model) {
         return Err(Rejection::ModelNotAllowed);
     }
-    let max_tokens = match limits.max_tokens_per_request {
-        Some(cap) => capped(cap, limits.max_tokens_mode, asked)?,
-        None => asked
-            .max_tokens
-            .or_else(|| (limits_tokens(limits) && asked.choices > 0).then_some(DEFAULT_MAX_TOKENS)),
+    let default = || (rules.limits_tokens && asked.choices > 0).then_some(DEFAULT_MAX_TOKENS);
+    let max_tokens = match rules.most {
+        Some(cap) => capped(cap, rules.mode, asked)?,
+        None => asked.max_tokens.or_else(default),
     };
     Ok(Tokens {
         max_tokens,
@@ -317,10 +331,6 @@ fn capped(cap: u64, mode: MaxTokensMode, asked: Tokens) -> Result<Option<u64>, R
         Some(_) if mode == MaxTokensMode::Clamp => Ok(Some(share)),
         Some(_) => Err(too_many),
     }
-}
-
-const fn limits_tokens(limits: &Limits) -> bool {
-    limits.monthly_tokens.is_some() || limits.tokens_per_minute.is_some()
 }
 
 /// Whether nothing but used-up quotas refuses; all else passes by itself soon.

@@ -162,14 +162,42 @@ impl Account {
 
     fn judge_daily(&self, now: Millis, cost: u64) -> Judgement {
         let period = self.daily.period(now);
-        judge_calls(
-            PolicyName::Daily,
-            now,
-            period,
-            self.daily.limit(),
-            self.daily.used(),
-            cost,
-        )
+        let (limit, used) = (self.daily.limit(), self.daily.used());
+        self.beside_leases(now, self.held_by_leases().daily, |held| {
+            let used = used.saturating_add(held);
+            judge_calls(PolicyName::Daily, now, period, limit, used, cost)
+        })
+    }
+
+    /// Judges with what leases hold counted as used. Where only they refuse, that passes by itself: they
+    /// come back within seconds.
+    fn beside_leases(&self, now: Millis, held: u64, judge: impl Fn(u64) -> Judgement) -> Judgement {
+        let with = judge(held);
+        let Err(Objection::Wait(with)) = with else {
+            return with;
+        };
+        if held == 0 {
+            return Err(Objection::Wait(with));
+        }
+        let back_in = self.leases.last_end().unwrap_or(now).since(now);
+        let (cause, wait) = match judge(0) {
+            Ok(()) => (Cause::Held, self.held_wait(now).min(with.wait)),
+            Err(Objection::Wait(without)) => {
+                (without.cause, with.wait.min(back_in).max(without.wait))
+            }
+            Err(never) => return Err(never),
+        };
+        let resets_at = if with.policy.is_quota() {
+            with.resets_at
+        } else {
+            now.plus(wait)
+        };
+        Err(Objection::Wait(Violation {
+            cause,
+            wait,
+            resets_at,
+            ..with
+        }))
     }
 
     fn judge_degraded(&self, now: Millis, limit: Option<u64>, cost: u64) -> Judgement {
@@ -191,7 +219,9 @@ impl Account {
         };
         let Need { full, least } = Need::of(tokens);
         let unspent = limit.saturating_sub(self.monthly.used());
-        let left = unspent.saturating_sub(self.reservations.held(self.monthly.began()));
+        let left = unspent
+            .saturating_sub(self.reservations.held(self.monthly.began()))
+            .saturating_sub(self.held_by_leases().month);
         if full <= left {
             return Ok(tokens);
         }
@@ -223,7 +253,7 @@ impl Account {
 
     fn held_wait(&self, now: Millis) -> Span {
         let (shortest, longest) = HELD;
-        let end = self.reservations.first_end().unwrap_or(now);
+        let end = self.next_lease_end().unwrap_or(now);
         end.since(now).clamp(shortest, longest)
     }
 
@@ -252,13 +282,10 @@ impl Account {
         };
         let bucket = &self.tokens_per_minute;
         let limit = minute(capacity);
-        judge_bucket(
-            PolicyName::TokensPerMinute,
-            now,
-            bucket,
-            limit,
-            need(fitting),
-        )?;
+        let policy = PolicyName::TokensPerMinute;
+        self.beside_leases(now, self.held_by_leases().per_minute, |held| {
+            judge_bucket(policy.clone(), now, bucket, limit, held, need(fitting))
+        })?;
         Ok(if limits.shadow { tokens } else { fitting })
     }
 
@@ -268,7 +295,8 @@ impl Account {
             .unwrap_or(u64::MAX)
             .min(MOST_OPEN as u64);
         let open = self.reservations.count();
-        if open < limit {
+        let maybe_open = open.saturating_add(self.held_by_leases().calls);
+        if open < limit && maybe_open < MOST_OPEN as u64 {
             return Ok(());
         }
         let (cause, wait) = if limit == 0 {
@@ -296,14 +324,18 @@ impl Account {
 
     fn judge_rate(&self, now: Millis, limits: &Limits, cost: u64) -> Judgement {
         match limits.rate {
-            Some(limit) => judge_bucket(PolicyName::Rate, now, &self.rate, limit, cost),
+            Some(limit) => self.beside_leases(now, self.held_by_leases().rate, |held| {
+                judge_bucket(PolicyName::Rate, now, &self.rate, limit, held, cost)
+            }),
             None => Ok(()),
         }
     }
 
     fn judge_window(&self, now: Millis, limits: &Limits, cost: u64) -> Judgement {
         match limits.window {
-            Some(limit) => judge_window(PolicyName::Window, now, &self.window, limit, cost),
+            Some(limit) => self.beside_leases(now, self.held_by_leases().window, |held| {
+                judge_window(PolicyName::Window, now, &self.window, limit, held, cost)
+            }),
             None => Ok(()),
         }
     }
@@ -315,7 +347,7 @@ impl Account {
         let unused = WindowLog::default();
         let log = self.endpoints.get(&endpoint.name).unwrap_or(&unused);
         let policy = PolicyName::Endpoint(endpoint.name.clone());
-        judge_window(policy, now, log, endpoint.window, demand.cost)
+        judge_window(policy, now, log, endpoint.window, 0, demand.cost)
     }
 }
 
@@ -370,13 +402,14 @@ fn judge_bucket(
     now: Millis,
     bucket: &Bucket,
     limit: BucketLimit,
+    held: u64,
     cost: u64,
 ) -> Judgement {
     let capacity = limit.capacity;
     if capacity > 0 && cost > capacity {
         return Err(exceeds(policy, capacity, cost));
     }
-    let (cause, wait) = match bucket.wait(now, capacity, cost) {
+    let (cause, wait) = match bucket.wait(now, capacity, cost.saturating_add(held)) {
         _ if capacity == 0 => (Cause::Nothing, NOTHING),
         Some(Span::ZERO) => return Ok(()),
         Some(wait) => (Cause::Spent, wait),
@@ -386,7 +419,7 @@ fn judge_bucket(
         policy,
         cause,
         limit: capacity,
-        remaining: bucket.left(capacity),
+        remaining: bucket.left(capacity).saturating_sub(held),
         wait,
         resets_at: now.plus(wait),
     }))
@@ -397,13 +430,14 @@ fn judge_window(
     now: Millis,
     log: &WindowLog,
     limit: WindowLimit,
+    held: u64,
     cost: u64,
 ) -> Judgement {
     let most = limit.max_requests;
     if most > 0 && cost > most {
         return Err(exceeds(policy, most, cost));
     }
-    let (cause, wait) = match log.wait(now, limit, cost) {
+    let (cause, wait) = match log.wait(now, limit, cost.saturating_add(held)) {
         _ if most == 0 => (Cause::Nothing, limit.span.max(Span(1))),
         Span::ZERO => return Ok(()),
         wait => (Cause::Spent, wait),
@@ -412,7 +446,9 @@ fn judge_window(
         policy,
         cause,
         limit: most,
-        remaining: most.saturating_sub(log.used(now, limit)),
+        remaining: most
+            .saturating_sub(log.used(now, limit))
+            .saturating_sub(held),
         wait,
         resets_at: now.plus(wait),
     }))

@@ -52,6 +52,12 @@ impl Latency {
         }
     }
 
+    /// Adds all calls of another.
+    pub fn add(&mut self, other: &Self) {
+        self.account.add(&other.account);
+        self.upstream.add(&other.upstream);
+    }
+
     /// Whether no call was added.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -90,6 +96,13 @@ impl Histogram {
             *count = count.saturating_add(1);
         }
         self.sum = self.sum.saturating_add(span.0);
+    }
+
+    fn add(&mut self, other: &Self) {
+        for (count, more) in self.counts.iter_mut().zip(other.counts) {
+            *count = count.saturating_add(more);
+        }
+        self.sum = self.sum.saturating_add(other.sum);
     }
 
     fn to_json(&self) -> Value {
@@ -142,6 +155,17 @@ mod tests {
         let text = latency.to_json().to_string();
         let expected = r#"{"account":{"5":2,"sum":5},"upstream":{"10":1,"inf":1,"sum":120007}}"#;
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn what_is_added_together_is_what_was_noted_together() {
+        let (mut one, mut other, mut both) = <(Latency, Latency, Latency)>::default();
+        for (latency, took) in [(&mut one, took(3, 300)), (&mut other, took(3, 90))] {
+            latency.note(took);
+            both.note(took);
+        }
+        one.add(&other);
+        assert_eq!(one, both);
     }
 
     proptest! {

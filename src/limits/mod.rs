@@ -9,7 +9,10 @@ mod admit;
 mod bucket;
 mod call;
 mod decide;
+mod firm;
+mod holding;
 mod latency;
+mod lease;
 mod operate;
 mod overview;
 mod period;
@@ -26,14 +29,16 @@ mod window;
 pub use account::{Account, QuotaSnapshot};
 pub use call::{Call, DegradedLane, OperationId, Tokens, Work};
 pub use decide::DEFAULT_MAX_TOKENS;
+pub use holding::Holding;
 pub use latency::{BUCKETS, ENDLESS, Latency, SUM, Took};
+pub use lease::{GRACE, Handed, LENGTH, OpenCall, Returned, Terms};
 pub use period::{LocalDate, Period, RollingDay, billing_month, calendar_day};
 pub use policy::{
     BucketLimit, EndpointLimit, Limits, MaxTokensMode, ModelPattern, PolicyName, Reset, ResetMode,
     WindowLimit,
 };
 pub use quota::{Crossing, GrantError};
-pub use reservation::{Outcome, SettleResult};
+pub use reservation::{Metered, Outcome, SettleResult};
 pub use stored::{Changes, DecodeError, NoPageKey, PageKey, StoredPage};
 pub use time::{Millis, Span};
 pub use totals::Totals;

@@ -56,6 +56,7 @@ impl Account {
             }
         }
         self.reservations.forgive(policy);
+        self.leases.forgive(policy);
     }
 
     /// Tops a quota up until `expires_at`, or for its current period. What a period uses beyond the

@@ -14,8 +14,10 @@ impl Account {
     /// period or lease ended.
     pub fn view(&self, now: Millis, limits: &Limits) -> Vec<PolicyView> {
         let touched = self.counters_at(now, limits);
+        let leased = touched.held_by_leases();
         let open = touched.reservations.count();
         let held = touched.reservations.held(touched.monthly.began());
+        let held = held.saturating_add(leased.month);
         let held_per_minute = touched.reservations.held_per_minute();
         let mut views = Vec::new();
         views.extend(quota(
@@ -23,7 +25,7 @@ impl Account {
             Unit::Requests,
             &touched.daily,
             now,
-            0,
+            leased.daily,
         ));
         views.extend(quota(
             PolicyName::MonthlyTokens,
@@ -39,13 +41,13 @@ impl Account {
                 &touched.rate,
                 limit,
                 now,
-                0,
+                (0, leased.rate),
             )
         }));
         views.extend(
             limits
                 .window
-                .map(|limit| window(PolicyName::Window, &self.window, limit, now)),
+                .map(|limit| self.window_at(&touched.window, limit, leased.window, now)),
         );
         views.extend(limits.tokens_per_minute.map(|limit| {
             let (policy, limit) = (PolicyName::TokensPerMinute, minute(limit));
@@ -55,7 +57,7 @@ impl Account {
                 &touched.tokens_per_minute,
                 limit,
                 now,
-                held_per_minute,
+                (held_per_minute, leased.per_minute),
             )
         }));
         views.extend(limits.max_concurrent.map(|limit| slots(limit, open, now)));
@@ -72,7 +74,29 @@ impl Account {
         views
     }
 
-    /// A copy of all that isn't a window, brought to `now`. Windows are read as they are.
+    /// The window as it is, and what was booked late into `since`.
+    fn window_at(
+        &self,
+        since: &WindowLog,
+        limit: WindowLimit,
+        held: u64,
+        now: Millis,
+    ) -> PolicyView {
+        let view = window(PolicyName::Window, &self.window, limit, now);
+        let late = since.used(now, limit);
+        PolicyView {
+            used: view.used.saturating_add(late),
+            reserved: held,
+            remaining: view.remaining.saturating_sub(late).saturating_sub(held),
+            resets_at: view
+                .resets_at
+                .max(now.plus(since.wait_until_empty(now, limit))),
+            ..view
+        }
+    }
+
+    /// A copy of all that isn't a window, brought to `now`. Windows are read as they are; in the copy's is
+    /// only what leases that did not come back are booked with.
     fn counters_at(&self, now: Millis, limits: &Limits) -> Self {
         let mut touched = Self {
             daily: self.daily.clone(),
@@ -80,6 +104,7 @@ impl Account {
             rate: self.rate.clone(),
             tokens_per_minute: self.tokens_per_minute.clone(),
             reservations: self.reservations.clone(),
+            leases: self.leases.clone(),
             ..Self::default()
         };
         touched.touch_counters(now, limits);
@@ -115,7 +140,7 @@ fn bucket(
     bucket: &Bucket,
     limit: BucketLimit,
     now: Millis,
-    held: u64,
+    (held, leased): (u64, u64),
 ) -> PolicyView {
     let taken = bucket.used();
     let reserved = held.min(taken);
@@ -126,8 +151,8 @@ fn bucket(
         unit,
         limit: limit.capacity,
         used: taken - reserved,
-        reserved,
-        remaining: bucket.left(limit.capacity),
+        reserved: reserved.saturating_add(leased),
+        remaining: bucket.left(limit.capacity).saturating_sub(leased),
         window: Some(time_to_fill(limit)),
         resets_at: now.plus(until_full),
     }

@@ -311,6 +311,12 @@ impl Quota {
         self.period.unwrap_or(begun)
     }
 
+    /// Until when nothing but use changes what is left: the end of its period, or of a top-up.
+    pub fn stable_until(&self, now: Millis) -> Millis {
+        let ends = self.pools.iter().filter_map(|pool| pool.expires_at);
+        ends.fold(self.period(now).end, Millis::min)
+    }
+
     /// The first instant of the running period.
     pub fn began(&self) -> Option<Millis> {
         self.period.map(|p| p.start)

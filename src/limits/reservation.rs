@@ -390,6 +390,12 @@ impl Reservations {
         last.map_or(Millis(0), |at| at.plus(MEMORY))
     }
 
+    /// Whether no call can give anything back any more, not even one whose lease has ended.
+    pub fn owe_nothing(&self) -> bool {
+        let lapsed = |closed: &Closed| matches!(closed.end, End::Lapsed(_));
+        self.open.is_empty() && !self.closed.iter().any(lapsed)
+    }
+
     /// Whether no call is under way.
     pub fn is_idle(&self) -> bool {
         self.open.is_empty()

@@ -86,11 +86,12 @@ impl Account {
     /// The packed row. It is whole only with the pages that [`Account::take_changes`] tells to store.
     pub fn encode(&self) -> Vec<u8> {
         let latencies = self.days.latencies();
-        if latencies.is_empty() {
+        if self.noted.is_empty() && self.leases.is_empty() && latencies.is_empty() {
             return postcard::to_extend(self, vec![VERSION]).unwrap_or_default();
         }
+        let more = (&self.noted, &self.leases, latencies);
         postcard::to_extend(self, vec![WITH_MORE])
-            .and_then(|bytes| postcard::to_extend(&latencies, bytes))
+            .and_then(|bytes| postcard::to_extend(&more, bytes))
             .unwrap_or_default()
     }
 
@@ -181,8 +182,14 @@ impl Account {
 }
 
 fn with_more(body: &[u8]) -> Result<Account, postcard::Error> {
-    let (mut account, more) = postcard::take_from_bytes::<Account>(body)?;
-    account.days.restore_latencies(postcard::from_bytes(more)?);
+    let (account, more) = postcard::take_from_bytes::<Account>(body)?;
+    let (noted, leases, latencies) = postcard::from_bytes(more)?;
+    let mut account = Account {
+        noted,
+        leases,
+        ..account
+    };
+    account.days.restore_latencies(latencies);
     Ok(account)
 }
 

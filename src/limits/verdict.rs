@@ -14,6 +14,17 @@ pub enum Verdict {
     Rejected(Rejection),
 }
 
+impl Verdict {
+    /// What a call that doesn't pass is counted under: the policy that decides, or another reason.
+    pub fn refused_by(&self) -> Option<String> {
+        match self {
+            Self::Admitted(_) => None,
+            Self::Refused(refusal) => refusal.decisive().map(|v| v.policy.to_string()),
+            Self::Rejected(rejection) => Some(rejection.word().to_owned()),
+        }
+    }
+}
+
 /// A call that passes.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Admission {
@@ -106,4 +117,15 @@ pub enum Rejection {
         /// What the call would cost.
         cost: u64,
     },
+}
+
+impl Rejection {
+    const fn word(&self) -> &'static str {
+        match self {
+            Self::Blocked => "blocked",
+            Self::ModelNotAllowed => "model_not_allowed",
+            Self::MaxTokens { .. } => "max_tokens",
+            Self::ExceedsQuota { .. } => "request_exceeds_quota",
+        }
+    }
 }

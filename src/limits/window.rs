@@ -116,6 +116,13 @@ impl WindowLog {
         }
     }
 
+    /// Counts calls that were made up to `at` and not counted then: not earlier than anything that was.
+    pub fn count_late(&mut self, at: Millis, limit: WindowLimit, cost: u64) {
+        let sealed = self.pages.back().and_then(|page| page.entries.last());
+        let last = self.tail.last().or(sealed).map_or(at, |entry| entry.at);
+        self.count(at.max(last), limit, cost);
+    }
+
     fn seal(&mut self) {
         let page = Page::new(self.next_page, std::mem::take(&mut self.tail));
         self.written.insert(page.number);

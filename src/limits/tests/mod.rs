@@ -5,6 +5,8 @@ mod bucket;
 mod clock;
 mod concurrency;
 mod degraded;
+mod firm;
+mod leases;
 mod ledger;
 mod max_tokens;
 mod operator;
