@@ -14,6 +14,7 @@ let gateway, upstream;
 before(async () => {
   upstream = await startUpstream();
   gateway = await startGateway({ upstream, analytics: true });
+  await gateway.keepToDocument();
 });
 after(async () => {
   await gateway.stop();

@@ -12,6 +12,7 @@ before(async () => {
   upstream = await startUpstream();
   upstream.always({ usage: { prompt_tokens: 7, completion_tokens: 5, total_tokens: 12 } });
   gateway = await startGateway({ upstream });
+  await gateway.keepToDocument();
 });
 after(async () => {
   await gateway.stop();

@@ -2,6 +2,7 @@
 
 pub mod body;
 pub mod cors;
+pub mod doors;
 pub mod error;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
@@ -9,6 +10,7 @@ pub mod ids;
 pub mod limit_headers;
 pub mod page;
 pub mod path;
+pub mod pattern;
 pub mod reply;
 pub mod router;
 pub mod targets;

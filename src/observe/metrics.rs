@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use super::text::{Family, Kind, Series, render};
 use crate::admin::failed;
 use crate::auth;
+use crate::http::Reply;
 use crate::http::router::{Call, Handled};
-use crate::http::{ApiError, Reply};
 use crate::ledger::metrics::{self, Depths, PlanTotals, Refusals, Waits};
 use crate::ledger::{LedgerError, alerts};
 use crate::limits::{BUCKETS, ENDLESS, Millis, SUM};
@@ -28,11 +28,6 @@ const POLICIES: [&str; 7] = [
 /// Answers the operator's Prometheus.
 pub async fn show(call: Call) -> Handled {
     auth::require_admin(&call.request, &call.env, &call.settings, call.now).await?;
-    if call.request.method() != worker::Method::Get {
-        return Err(ApiError::MethodNotAllowed(
-            call.request.method().to_string(),
-        ));
-    }
     let mut families = all(&call.env, call.now).await.map_err(failed)?;
     never_fall(&call.env, &mut families).await.map_err(failed)?;
     Ok(Reply::bytes(
