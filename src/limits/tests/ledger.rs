@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use super::*;
 
 fn limits() -> Limits {
@@ -62,7 +64,9 @@ fn refusals_are_counted_by_reason() {
         account.admit(NOON, &limits(), &dispatch(index));
     }
     account.admit(NOON, &limits(), &ask("x", 5_000, 1));
-    account.note_refused(NOON, &limits(), "rate");
+    let elsewhere = BTreeMap::from([("rate".to_owned(), 1)]);
+    assert!(account.note_refused(NOON, &limits(), &id("here"), &elsewhere));
+    assert!(!account.note_refused(NOON, &limits(), &id("here"), &elsewhere));
     let blocked = Limits {
         blocked: true,
         ..limits()
@@ -114,7 +118,8 @@ fn a_refused_call_that_became_a_job_was_not_refused() {
 fn reasons_do_not_grow_without_bound() {
     let mut account = Account::new();
     for index in 0..1_000 {
-        account.note_refused(NOON, &limits(), &format!("reason-{index}"));
+        let counts = BTreeMap::from([(format!("reason-{index}"), 1)]);
+        account.note_refused(NOON, &limits(), &id(index), &counts);
     }
     let totals = &account.unflushed()[0];
     assert_eq!(totals.rejected, 1_000);
