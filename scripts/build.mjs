@@ -14,7 +14,12 @@ const stamp = "build/.stamp";
 
 /** What rustc emits for wasm32-unknown-unknown, named one by one: anything newer might not load in workerd. */
 const features = ["mutable-globals", "sign-ext", "nontrapping-float-to-int", "bulk-memory", "multivalue", "reference-types", "exception-handling"];
-const optimisations = ["-Oz", "--strip-debug", "--strip-producers", ...features.map((feature) => `--enable-${feature}`)];
+const enabled = features.map((feature) => `--enable-${feature}`);
+/** Once more finds more. Functions that are alike have names that are, and side by side they are packed better: 1 % of the upload. */
+const optimisations = [
+  ["-Oz", "-Oz", "-g", ...enabled],
+  ["--reorder-functions-by-name", "--strip-debug", "--strip-producers", ...enabled],
+];
 
 /** How many steps `buildAll` announces. */
 export const buildSteps = 2;
@@ -31,7 +36,8 @@ export async function build(note) {
   console.log("      compiling the Worker: the first time takes a minute or two");
   const env = toolEnv({ WASM_BINDGEN_BIN: tools.wasmBindgen, WASM_OPT_BIN: tools.wasmOpt, ESBUILD_BIN: tools.esbuild });
   await run(tools.workerBuild, ["--release"], { env });
-  await run(tools.wasmOpt, [...optimisations, inRoot("build/index_bg.wasm"), "-o", inRoot("build/index_bg.wasm")]);
+  const wasm = inRoot("build/index_bg.wasm");
+  for (const options of optimisations) await run(tools.wasmOpt, [...options, wasm, "-o", wasm]);
   writeFileSync(inRoot(stamp), wanted);
   note("built");
 }

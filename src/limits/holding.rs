@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 
 use super::admit::{Rules, acceptable};
 use super::decide::need;
-use super::lease::{Handed, OpenCall, Returned};
 use super::reservation::Metered;
 use super::{
-    Admission, Call, Lane, Millis, OperationId, Outcome, PolicyKind, PolicyName, PolicyView, Span,
-    Tokens, Unit, Work,
+    Admission, Call, Handed, Lane, Millis, OpenCall, OperationId, Outcome, PolicyKind, PolicyName,
+    PolicyView, Returned, Span, Tokens, Unit, Work,
 };
 
 /// Calls within less than this say little of how many will follow.

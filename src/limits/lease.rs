@@ -12,11 +12,10 @@ use serde::{Deserialize, Serialize};
 
 use super::account::today;
 use super::decide::{endpoint_limit, minute};
-use super::policy::MaxTokensMode;
 use super::reservation::{Grant, MOST_OPEN, Metered, OperationKey, Reservation};
 use super::{
-    Account, Call, Lane, Limits, LocalDate, Millis, ModelPattern, OperationId, Span, WindowLimit,
-    Work, calendar_day,
+    Account, Call, Handed, Lane, Limits, LocalDate, Millis, OperationId, Returned, Span, Terms,
+    WindowLimit, Work, calendar_day,
 };
 
 /// Longest that a lease lasts.
@@ -40,85 +39,6 @@ const MOST_PACE: usize = 64;
 /// Most leases that did not come back and are remembered, and for how long.
 const MOST_LAPSED: usize = 32;
 const MEMORY: Span = Span::minutes(15);
-
-/// A lease as it is handed out.
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
-pub struct Handed {
-    /// Its id.
-    pub lease: OperationId,
-    /// How much it may spend of what counts calls.
-    pub calls: u64,
-    /// How many tokens; `None`: nothing limits them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tokens: Option<u64>,
-    /// For how long.
-    pub lasts: Span,
-    /// What each call is held to besides.
-    pub terms: Terms,
-}
-
-/// What calls under a lease are held to: the part of the limits that needs no counting.
-#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
-pub struct Terms {
-    /// Most completion tokens one call may ask for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_tokens_per_request: Option<u64>,
-    /// What becomes of a call that asks for more.
-    #[serde(default)]
-    pub max_tokens_mode: MaxTokensMode,
-    /// Models the user may name; `None` is all of them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub allowed_models: Option<Vec<ModelPattern>>,
-    /// Endpoints with a limit of their own: their calls always ask the account.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub endpoints: Vec<String>,
-}
-
-/// A lease that comes back, with what was spent of it.
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
-pub struct Returned {
-    /// Which.
-    pub lease: OperationId,
-    /// What all its calls cost, those under way among them.
-    pub spent: u64,
-    /// What of that upstream failures gave back: quotas get it, short limits don't.
-    pub released: u64,
-    /// How many calls have ended and count.
-    pub ended: u64,
-    /// Their prompt tokens.
-    pub prompt: u64,
-    /// Their completion tokens.
-    pub completion: u64,
-    /// How many of these calls have estimated tokens.
-    pub estimated: u64,
-    /// The most tokens that one call wanted.
-    pub widest: u64,
-    /// For how long it was spent.
-    pub lasted: Span,
-    /// Calls still under way: ordinary reservations from now on.
-    pub open: Vec<OpenCall>,
-}
-
-/// A call under way whose lease comes back.
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
-pub struct OpenCall {
-    /// Its id.
-    pub operation: OperationId,
-    /// What it cost.
-    pub cost: u64,
-    /// Tokens reserved for it, prompt included.
-    pub tokens: u64,
-    /// Estimate of the prompt.
-    pub prompt: u64,
-    /// The bound it was sent upstream with, per choice.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_tokens: Option<u64>,
-    /// What it has used so far, as far as is known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub metered: Option<Metered>,
-    /// How long it may take without another word.
-    pub lease: Span,
-}
 
 /// A lease that is out, or that did not come back.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
@@ -569,15 +489,6 @@ impl Lease {
             prompt: 0,
             completion: self.tokens.unwrap_or(0),
         }
-    }
-}
-
-impl Returned {
-    /// Tokens that were spent or are still held.
-    fn tokens(&self) -> u64 {
-        let open = self.open.iter().map(|open| open.tokens);
-        let used = self.prompt.saturating_add(self.completion);
-        open.fold(used, u64::saturating_add)
     }
 }
 
