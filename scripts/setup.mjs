@@ -3,7 +3,7 @@
 import "./lib/node-version.mjs";
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import { inRoot, isMain, node22, toolsDir } from "./lib/paths.mjs";
+import { inRoot, isMain, node22, toolEnv, toolsDir } from "./lib/paths.mjs";
 import { ask, run } from "./lib/run.mjs";
 import { main, steps, Stop } from "./lib/say.mjs";
 
@@ -74,12 +74,16 @@ async function newerNode() {
   if (!fits()) throw new Stop("Node.js 22 is needed for wrangler and could not be installed from npm; install it and start again.");
 }
 
+/** The tools run for seconds and compile for minutes: optimising them costs far more time than it saves. */
+const unoptimised = { CARGO_PROFILE_RELEASE_OPT_LEVEL: "0" };
+
 /** Uses the tool from PATH if it is exactly this version, else builds it once from crates.io. */
 async function cargoTool(note, program, version, crate, flags) {
   const current = () => [program, toolPath(program)].find((path) => ask(path, ["--version"])?.split(" ").pop() === version);
   if (current()) return note("already there");
   console.log(`      compiling ${crate} ${version}, once for this machine: this takes a few minutes`);
-  await run("cargo", ["install", crate, "--version", version, "--root", toolsDir, "--force", "--quiet", ...flags], { show: false });
+  const args = ["install", crate, "--version", version, "--bin", program, "--root", toolsDir, "--force", "--quiet", ...flags];
+  await run("cargo", args, { show: false, env: toolEnv(unoptimised) });
   if (!current()) throw new Stop(`${program} ${version} was installed into ${toolsDir} but does not run.`);
   note("installed");
 }

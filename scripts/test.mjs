@@ -29,7 +29,7 @@ const checks = [
   ["Size of the console", () => consoleCheck("size")],
   ["Tests of the console", consoleTests],
   ["Chromium for the console", installChromium],
-  ["Python for the SDK tests", pythonPackages],
+  ["Python for some tests", pythonPackages],
   ["Tests of the built Worker", nodeTests],
 ];
 
@@ -106,13 +106,13 @@ function count(note, status, passed, failed) {
 
 const sum = (matches, group) => matches.reduce((all, match) => all + Number(match[group]), 0);
 
-/** The official SDKs for Python, at the versions the tests are written for. */
+/** The official SDKs for Python and the fuzzer, at the versions the tests are written for. */
 async function pythonPackages(note) {
   if (!existsSync(requirements)) return note("not needed");
   const installed = inRoot(".venv", ".installed");
   const wanted = readFileSync(requirements, "utf8");
   if (existsSync(python) && existsSync(installed) && readFileSync(installed, "utf8") === wanted) return note("already there");
-  if (!ask("python3", ["--version"])) throw new Stop("Python 3 is needed for the SDK tests and was not found; get it from https://www.python.org/.");
+  if (!ask("python3", ["--version"])) throw new Stop("Python 3 is needed for some tests and was not found; get it from https://www.python.org/.");
   rmSync(inRoot(".venv"), { recursive: true, force: true });
   const made = await run("python3", ["-m", "venv", inRoot(".venv")], { show: false, allowFailure: true });
   if (made.status !== 0) throw new Stop("`python3 -m venv` failed; on Debian the package python3-venv brings what it needs.");

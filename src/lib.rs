@@ -8,6 +8,8 @@ mod admin;
 mod auth;
 mod budget;
 mod clock;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod gateway;
 mod http;
 mod jobs;

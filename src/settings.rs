@@ -66,7 +66,7 @@ impl Secret {
     }
 
     /// A secret for a test.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "fuzzing"))]
     pub fn of(text: &str) -> Self {
         Self(text.to_owned())
     }

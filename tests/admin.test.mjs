@@ -12,6 +12,7 @@ let serial = 0;
 before(async () => {
   upstream = await startUpstream();
   gateway = await startGateway({ upstream });
+  await gateway.keepToDocument();
 });
 after(async () => {
   await gateway.stop();
@@ -667,11 +668,12 @@ test("the audit tells what was before and after, for every kind of write", async
   assert.deepEqual(await actions(route_id), ["route.create", "route.update", "route.delete"]);
 });
 
-test("nobody but the operator gets past any route of the desk, and nothing is written", async () => {
+test("nobody but the operator gets past any route of the desk or to the metrics, and nothing is written", async () => {
   const { user_id, key } = await caller();
   const service = await newKey(user_id, { scope: "service" });
-  const routes = ok(await get("/admin/")).data;
-  assert.ok(routes.length >= 30);
+  const desk = ok(await get("/admin")).data;
+  assert.ok(desk.length >= 30);
+  const routes = [...desk, { method: "GET", path: "/metrics" }];
   const state = async () => {
     const tables = ["plans", "users", "api_keys", "models", "routes", "audit"];
     return Promise.all(tables.map(async (table) => (await gateway.d1.prepare(`SELECT * FROM ${table}`).all()).results));
@@ -699,7 +701,7 @@ test("nobody but the operator gets past any route of the desk, and nothing is wr
     assert.equal(inQuery.status, 401, `${method} ${path}`);
   }
   assert.deepEqual(await state(), before);
-  ok(await gateway.call("/admin/nothing"), 401);
+  for (const path of ["/admin/nothing", "/admin", "/admin/"]) ok(await gateway.call(path), 401);
 });
 
 test("unknown paths are 404, wrong methods 405 with what is allowed", async () => {

@@ -23,6 +23,7 @@ before(async () => {
   await new Promise((resolve) => receiver.listen(0, "127.0.0.1", resolve));
   upstream = await startUpstream();
   gateway = await startGateway({ upstream, vars: { ALERT_WEBHOOK_URL: `http://127.0.0.1:${receiver.address().port}/alerts` } });
+  await gateway.keepToDocument();
 });
 after(async () => {
   await gateway.stop();

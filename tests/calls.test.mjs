@@ -11,6 +11,7 @@ let gateway, upstream;
 before(async () => {
   upstream = await startUpstream();
   gateway = await startGateway({ upstream });
+  await gateway.keepToDocument();
 });
 after(async () => {
   await gateway.stop();
@@ -186,6 +187,20 @@ test("bad input is answered by the error table, counted by no quota and never fo
   assert.equal((await policy(key, "daily")).used, 0);
   const stranger = await gateway.call("/v1/nothing", { json: hello });
   assert.equal(stranger.status, 404);
+});
+
+test("another spelling of a route is nobody's: it counts against short limits, and nothing is sent on", async () => {
+  const { key } = await caller({ rate: { capacity: 100, refill_per_minute: 0 } });
+  const spellings = [
+    "//v1/chat/completions", "/v1//chat/completions", "/v1/chat/completions/", "/V1/chat/completions", "/v1/Chat/Completions", "/v1/ch%61t/completions",
+    "/v1/chat%2fcompletions", "/v1/chat/completions;x", "/v1/chat/completions%20", "/v1/./x/%2e%2e/chat/completions/.", "/api/AI/query", "/api/ai/query/",
+  ];
+  for (const path of spellings) {
+    const answer = await gateway.call(path, { key, json: hello });
+    assert.ok([400, 404].includes(answer.status), `${path}: ${answer.status} ${answer.text}`);
+  }
+  assert.equal(upstream.requests.length, 0);
+  assert.deepEqual([(await policy(key, "rate")).used, (await policy(key, "daily")).used], [spellings.length, 0]);
 });
 
 test("the simple door answers a chat completion, from the same quota", async () => {

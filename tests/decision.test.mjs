@@ -8,6 +8,7 @@ let gateway, service;
 
 before(async () => {
   gateway = await startGateway();
+  await gateway.keepToDocument();
   service = await gateway.createKey(await gateway.createUser({ user_id: "the-service", plan_id: "free" }), { scope: "service" });
 });
 after(() => gateway.stop());
@@ -72,6 +73,26 @@ test("cost and endpoint weigh as on a route of the gateway's own", async () => {
   const never = await consume(user, { endpoint: "export", cost: 6 });
   assert.deepEqual([never.body.allowed, never.body.status, never.body.error.code], [false, 400, "request_exceeds_quota"]);
 });
+
+for (const [policy, plan] of Object.entries({
+  daily: { daily_limit: 7 },
+  rate: { rate: { capacity: 7, refill_per_minute: 1 } },
+  window: { window: { max_requests: 7, minutes: 60 } },
+  "endpoint:export": { endpoints: [{ name: "export", max_requests: 7, per_seconds: 3600 }] },
+})) {
+  test(`${policy}: a call that weighs three counts three, and one that weighs more than all is a 400`, async () => {
+    const user = await caller({ daily_limit: 1000, ...plan });
+    const weighing = (cost) => consume(user, { endpoint: "export", cost });
+    for (let n = 0; n < 2; n++) assert.equal((await weighing(3)).body.allowed, true);
+    const refused = (await weighing(3)).body;
+    assert.deepEqual([refused.allowed, refused.status, refused.error.policy], [false, 429, policy]);
+    const never = (await weighing(8)).body;
+    assert.deepEqual([never.allowed, never.status, never.error.code, never.headers["Retry-After"]], [false, 400, "request_exceeds_quota", undefined]);
+    const last = await weighing(1);
+    assert.equal(last.body.allowed, true);
+    assert.deepEqual(used(last, policy)[0], 7);
+  });
+}
 
 test("tokens are reserved, then settled at what was used, or released", async () => {
   const user = await caller();

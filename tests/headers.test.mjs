@@ -16,6 +16,7 @@ let gateway, upstream, caller;
 before(async () => {
   upstream = await startUpstream();
   gateway = await startGateway({ upstream });
+  await gateway.keepToDocument();
   caller = callersOf(gateway);
 });
 after(async () => {

@@ -15,6 +15,7 @@ before(async () => {
   upstream = await startUpstream();
   upstream.always({ usage });
   gateway = await startGateway({ upstream });
+  await gateway.keepToDocument();
 });
 afterEach(async () => {
   await gateway.noFaults();
@@ -270,6 +271,31 @@ test("a job that the platform gave up is failed for all to see, and the operator
   assert.equal((await gateway.admin("/admin/jobs/job_none/retry", { method: "POST" })).status, 404);
   const audit = (await gateway.admin("/admin/audit")).body.data;
   assert.ok(audit.some((entry) => entry.action === "job.retry" && entry.target === id));
+});
+
+test("the operator calls a waiting job off, once however often they ask; one that came to its end is a 409", async () => {
+  const { key, user_id } = await caller({ daily_limit: 1, spent: 1 });
+  const { id } = (await query(key)).body;
+  upstream.requests = [];
+  const ask = (job, what) => gateway.admin(`/admin/jobs/${job}/${what}`, { method: "POST" });
+  const answers = await Promise.all([ask(id, "cancel"), ask(id, "cancel")]);
+  answers.push(await ask(id, "cancel"));
+  for (const { status, body, text } of answers) assert.deepEqual([status, body.status, body.user_id], [200, "cancelled", user_id], text);
+  const told = async (job) => (await gateway.admin("/admin/audit?limit=200")).body.data.filter((entry) => entry.action === "job.cancel" && entry.target === job);
+  assert.equal((await told(id)).length, 1);
+  await quotaIsBack(user_id, id);
+  await deliver([look(id)]);
+  assert.deepEqual([(await show(key, id)).status, upstream.count()], ["cancelled", 0]);
+  assert.equal((await ask(id, "retry")).status, 409);
+
+  const other = await caller();
+  const done = (await query(other.key, later)).body.id;
+  await ended(other.key, done);
+  const late = await ask(done, "cancel");
+  assert.deepEqual([late.status, late.body.error.code], [409, "conflict"]);
+  assert.equal((await show(other.key, done)).status, "succeeded");
+  assert.equal((await told(done)).length, 0);
+  assert.equal((await ask("job_none", "cancel")).status, 404);
 });
 
 test("a queue that fails or hangs is an honest 503 within 3 s that leaves nothing behind", async () => {

@@ -13,6 +13,7 @@ let gateway, upstream, caller, strict, clamped;
 before(async () => {
   upstream = await startUpstream();
   gateway = await startGateway({ upstream });
+  await gateway.keepToDocument();
   caller = callersOf(gateway);
   strict = await caller({ max_tokens_per_request: CAP, max_tokens_mode: "reject" });
   clamped = await caller({ max_tokens_per_request: CAP, max_tokens_mode: "clamp" });

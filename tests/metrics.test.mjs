@@ -13,7 +13,8 @@ let gateway, upstream;
 
 before(async () => {
   upstream = await startUpstream();
-  gateway = await startGateway({ upstream });
+  gateway = await startGateway({ upstream, analytics: true });
+  await gateway.keepToDocument();
 });
 after(async () => {
   await gateway.stop();
@@ -91,6 +92,79 @@ test("names and types are those of Prometheus", async () => {
   }
 });
 
+/** A histogram of one series: its buckets' counts in order, its count and its sum. */
+function histogram(families, name) {
+  const family = families.find((one) => one.name === name);
+  assert.equal(family.type, "HISTOGRAM");
+  assert.equal(family.metrics.length, 1);
+  const [{ buckets, count, sum }] = family.metrics;
+  const ends = Object.keys(buckets).sort((a, b) => Number(a.replace("+Inf", "Infinity")) - Number(b.replace("+Inf", "Infinity")));
+  assert.equal(ends.at(-1), "+Inf");
+  const counts = ends.map((end) => Number(buckets[end]));
+  assert.deepEqual(counts, counts.toSorted((a, b) => a - b), "a bucket holds all below it");
+  assert.equal(counts.at(-1), Number(count));
+  const upTo = (seconds) => Number(buckets[ends.findLast((end) => Number(end) <= seconds)] ?? 0);
+  return { count: Number(count), sum: Number(sum), upTo };
+}
+
+const waits = (families) => ["sluice_upstream_latency_seconds", "sluice_account_latency_seconds"].map((name) => histogram(families, name));
+
+test("what calls waited for is counted once each, in the bucket it belongs to", async () => {
+  const { key, user_id } = await caller({ daily_limit: 14 });
+  const [upstreamBefore, accountBefore] = waits(await scrape());
+  const slow = { delay: 600, usage: { prompt_tokens: 7, completion_tokens: 5, total_tokens: 12 } };
+  upstream.next(...Array(4).fill(slow));
+  const answers = await Promise.all(Array.from({ length: 4 }, () => chat(key)));
+  for (let i = 0; i < 5; i++) answers.push(await chat(key));
+  for (let i = 0; i < 5; i++) answers.push(await chat(key, { ...hello, stream: true }));
+  for (let i = 0; i < 3; i++) assert.equal((await chat(key)).status, 429);
+  assert.ok(answers.every((answer) => answer.status === 200));
+  const check = async () => {
+    const [upstreamAfter, accountAfter] = waits(await scrape());
+    const more = (after, before, upTo) => after.upTo(upTo) - before.upTo(upTo);
+    assert.equal(upstreamAfter.count - upstreamBefore.count, 14);
+    assert.equal(accountAfter.count - accountBefore.count, 14);
+    assert.equal(more(upstreamAfter, upstreamBefore, 2.5) - more(upstreamAfter, upstreamBefore, 0.5), 4, "the slow ones");
+    const waited = upstreamAfter.sum - upstreamBefore.sum;
+    assert.ok(waited >= 4 * 0.6 && waited < 14 * 1.5, `${waited} s`);
+    assert.ok(accountAfter.sum >= accountBefore.sum);
+  };
+  await eventually(check);
+  // Neither a new isolate, nor an account that was moved or has lost its storage, counts them again.
+  await gateway.forget();
+  await gateway.account(user_id).evict();
+  assert.equal((await chat(key)).status, 429);
+  await eventually(check);
+  await gateway.account(user_id).wipe();
+  await gateway.admin("/admin/reconcile", { json: { user_id } });
+  await eventually(check);
+});
+
+test("an account that lost its storage goes on counting where the ledger stands", async () => {
+  const { key, user_id } = await caller();
+  assert.equal((await chat(key)).status, 200);
+  const row = async () => JSON.parse((await gateway.usageRows(user_id))[0]?.latency ?? "{}");
+  const calls = (counts = {}) => Object.entries(counts).reduce((sum, [bucket, n]) => sum + (bucket === "sum" ? 0 : n), 0);
+  await eventually(async () => assert.equal(calls((await row()).upstream), 1));
+  await gateway.account(user_id).wipe();
+  assert.equal((await chat(key)).status, 200);
+  await eventually(async () => assert.equal(calls((await row()).upstream), 2));
+});
+
+test("every call is a point in Analytics Engine, and one that is refused fails no call", async () => {
+  const { key, plan_id } = await caller({ daily_limit: 1 });
+  await gateway.points();
+  assert.equal((await chat(key)).status, 200);
+  assert.equal((await chat(key)).status, 429);
+  const points = (await gateway.points()).filter((point) => point.indexes[0] === plan_id);
+  assert.deepEqual(points.map((point) => point.blobs), [["/v1/chat/completions", "allowed", ""], ["/v1/chat/completions", "refused", "daily"]]);
+  assert.deepEqual(points.map((point) => point.doubles[0]), [200, 429]);
+  assert.ok(points.every((point) => point.doubles.length === 2 && point.doubles[1] >= 0 && point.doubles[1] < 60_000));
+  await gateway.faults([{ binding: "ANALYTICS", mode: "error" }]);
+  assert.equal((await chat(key)).status, 429);
+  await gateway.noFaults();
+});
+
 test("10,000 users, and paths and models nobody knows, add no series", async () => {
   const { key, plan_id } = await caller({ allowed_models: ["m-small"] });
   await chat(key);
@@ -134,6 +208,18 @@ test("a counter never falls, and goes on when old days are folded and deleted", 
   assert.equal(await calls(), 36);
 });
 
+test("waits go on when old days are folded and deleted", async () => {
+  const { plan_id } = await caller();
+  await usage(plan_id, day(15), 2, 5);
+  await gateway.d1.prepare("UPDATE daily_usage SET latency = ? WHERE plan_id = ?").bind('{"upstream":{"10":3,"inf":1,"sum":200000}}', plan_id).run();
+  const before = waits(await scrape())[0];
+  assert.ok(before.count >= 8 && before.sum >= 400);
+  await gateway.scheduled();
+  await gateway.d1.prepare("DELETE FROM daily_usage WHERE plan_id = ?").bind(plan_id).run();
+  const after = waits(await scrape())[0];
+  assert.deepEqual([after.count, after.sum, after.upTo(0.01)], [before.count, before.sum, before.upTo(0.01)]);
+});
+
 test("the ledger being out is a 503 and not a reading", async () => {
   await gateway.faults([{ binding: "DB", mode: "error" }]);
   assert.equal((await gateway.admin("/metrics")).status, 503);
@@ -143,7 +229,7 @@ test("the ledger being out is a 503 and not a reading", async () => {
 test("the dashboard uses names that are there", async () => {
   const names = new Set((await scrape()).map((family) => family.name));
   const dashboard = readFileSync(inRoot("docs/grafana.json"), "utf8");
-  const used = new Set(dashboard.match(/sluice_[a-z_]+/g));
+  const used = new Set(dashboard.match(/sluice_[a-z_]+/g).map((name) => name.replace(/_bucket$/, "")));
   assert.ok(used.size >= 10);
   for (const name of used) assert.ok(names.has(name), name);
 });

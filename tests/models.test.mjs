@@ -12,6 +12,7 @@ let gateway, upstream, other, ai, caller, anyone;
 before(async () => {
   [upstream, other, ai] = await Promise.all([startUpstream(), startUpstream(), startUpstream()]);
   gateway = await startGateway({ upstream, ai, secrets: { OTHER_KEY: "other-secret", ANTHROPIC_KEY: "anthropic-secret" } });
+  await gateway.keepToDocument();
   caller = callersOf(gateway);
   anyone = await caller();
   const rows = {

@@ -15,6 +15,7 @@ before(async () => {
   upstream.always({ usage: { prompt_tokens: 7, completion_tokens: 5, total_tokens: 12 } });
   receiver = await startReceiver();
   gateway = await startGateway({ upstream });
+  await gateway.keepToDocument();
 });
 afterEach(async () => {
   await gateway.noFaults();

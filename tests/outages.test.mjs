@@ -16,6 +16,7 @@ before(async () => {
   upstream = await startUpstream();
   upstream.always({ usage: { prompt_tokens: 7, completion_tokens: 5, total_tokens: 12 } });
   gateway = await startGateway({ upstream, vars: { OUTAGE_LOCAL_PER_MINUTE: String(cap) } });
+  await gateway.keepToDocument();
 });
 after(async () => {
   await gateway.stop();
@@ -198,4 +199,99 @@ test("a call fails inside the account before it has decided, and the next one is
   await gateway.noFaults();
   assert.equal((await chat(user.key)).status, 200);
   await booked(user, answer.status === 200 ? 3 : 2);
+});
+
+test("an account that is out when a call ends hears of it later, and charges what it used", async () => {
+  const user = await caller({ on_outage: "closed" });
+  const before = upstream.count();
+  upstream.next({ delay: 1_500, usage: { prompt_tokens: 7, completion_tokens: 5, total_tokens: 12 } });
+  const call = chat(user.key);
+  await upstream.until(() => upstream.count() > before);
+  await gateway.faults([{ binding: "ACCOUNTS", mode: "error", match: user.user_id }]);
+  assert.equal((await call).status, 200);
+  const owed = () => gateway.d1.prepare("SELECT calls, prompt + completion AS tokens, booked_at_ms FROM open_calls WHERE user_id = ?").bind(user.user_id).all();
+  await eventually(async () => assert.deepEqual((await owed()).results, [{ calls: 0, tokens: 12, booked_at_ms: null }]), 30_000);
+  await booked(user, 2);
+  assert.equal((await policy(user.key, "monthly-tokens")).reserved, 0);
+  await eventually(async () => {
+    await gateway.scheduled();
+    assert.ok((await owed()).results[0].booked_at_ms > 0);
+  });
+});
+
+/** A call whose Wasm instance is gone gets no answer of ours: the runtime ends it, or the caller does. */
+async function lost(work) {
+  const outcome = await Promise.race([work().then((answer) => answer.status, () => "broken"), new Promise((resolve) => setTimeout(resolve, 3_000, "nothing"))]);
+  assert.ok(["nothing", "broken", 500, 503].includes(outcome), `${outcome}`);
+}
+
+/** The leases of calls that died are over; what they had reserved is free, and their prompts are charged. */
+async function charged({ user_id, key }, calls, served) {
+  await gateway.restart({ vars: { CLOCK_OFFSET_MS: "45000" } });
+  await gateway.account(user_id).runAlarm();
+  const prompts = await eventually(async () => {
+    const [daily, month] = [await policy(key, "daily"), await policy(key, "monthly-tokens")];
+    assert.deepEqual([daily.used, month.reserved], [calls, 0]);
+    const row = await gateway.quotaRow(user_id);
+    assert.deepEqual([row.used_today, row.tokens_used_this_month], [calls, month.used]);
+    const [day] = await gateway.usageRows(user_id);
+    assert.deepEqual([day.calls, day.prompt_tokens + day.completion_tokens], [calls, month.used]);
+    return month.used - served * 12;
+  }, 20_000);
+  const died = calls - served;
+  assert.ok(prompts >= died && prompts <= died * 20, `${prompts} tokens for ${died} prompts`);
+  await gateway.restart({ vars: { CLOCK_OFFSET_MS: "0" } });
+}
+
+const traps = [
+  ["in the front, after a call was admitted", { binding: "CONTEXT", op: "waitUntil" }, 1],
+  ["in the account, before it has decided", { binding: "STATE", op: "storage" }, 0],
+  ["in the account, after its decision is stored", { binding: "STATE", op: "storage", skip: 1 }, 1],
+];
+for (const [where, trap, died] of traps) {
+  test(`a panic ${where}: the next call is well and the counters are right`, async () => {
+    await gateway.restart({ vars: { UPSTREAM_TIMEOUT_MS: "1000" } });
+    const user = await caller();
+    await gateway.account(user.user_id).evict();
+    const before = upstream.count();
+    await gateway.faults([{ ...trap, mode: "trap", times: 1 }]);
+    await lost(() => chat(user.key));
+    assert.equal(upstream.count(), before, "it came before the provider was asked");
+    await gateway.noFaults();
+    for (let i = 0; i < 3; i++) assert.equal((await timed(() => chat(user.key))).headers.get("x-sluice-decision"), "allowed");
+    assert.match(gateway.logs(), /panicked at/);
+    await charged(user, 4 + died, 4);
+  });
+}
+
+test("a panic while an account publishes: what was decided is published by the next one", async () => {
+  const user = await caller();
+  await gateway.faults([{ binding: "DB", op: "prepare", mode: "trap", match: "INSERT INTO user_quotas", times: 1 }]);
+  const first = await Promise.race([chat(user.key).then((answer) => answer.status, () => 0), new Promise((resolve) => setTimeout(resolve, 3_000, 0))]);
+  await gateway.noFaults();
+  for (let i = 0; i < 3; i++) assert.equal((await timed(() => chat(user.key))).status, 200);
+  const died = first === 200 ? 0 : 1;
+  assert.ok(first === 200 || first === 0 || first === 500);
+  await charged(user, 5, 5 - died);
+});
+
+test("a panic in a consumer: when its message comes again, the job is done and charged once", async () => {
+  const user = await caller({ daily_limit: 1, over_quota: { strategy: "queue" } });
+  const queued = await gateway.call("/api/ai/query", { key: user.key, json: { prompt: "hi", model: "m-small" } });
+  assert.equal(queued.status, 202, queued.text);
+  await gateway.admin(`/admin/users/${user.user_id}/reset`, { json: {} });
+  await gateway.d1.prepare("UPDATE jobs SET not_before_ms = 0 WHERE job_id = ?").bind(queued.body.id).run();
+  const worker = await gateway.mf.getWorker();
+  const deliver = () => worker.queue("sluice-tasks", [{ id: "again", timestamp: new Date(), attempts: 1, body: JSON.stringify({ v: 1, job: queued.body.id, ticket: 1_000_000 }) }]);
+  await gateway.faults([{ binding: "QUEUE", op: "body", mode: "trap", times: 1 }]);
+  const first = await Promise.race([deliver().then(({ outcome }) => outcome, () => "exception"), new Promise((resolve) => setTimeout(resolve, 3_000, "nothing"))]);
+  assert.ok(["exception", "nothing"].includes(first), `the message is not acknowledged: ${first}`);
+  assert.equal((await gateway.call(`/api/jobs/${queued.body.id}`, { key: user.key })).body.status, "queued");
+  assert.equal((await deliver()).outcome, "ok");
+  await eventually(async () => {
+    assert.equal((await gateway.call(`/api/jobs/${queued.body.id}`, { key: user.key })).body.status, "succeeded");
+    assert.deepEqual([(await policy(user.key, "daily")).used, (await policy(user.key, "monthly-tokens")).used], [1, 12]);
+    const days = await gateway.usageRows(user.user_id);
+    assert.deepEqual(days.map((day) => [day.calls, day.prompt_tokens + day.completion_tokens]), [[2, 24]]);
+  });
 });

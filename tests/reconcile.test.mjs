@@ -12,6 +12,7 @@ before(async () => {
   upstream = await startUpstream();
   upstream.always({ usage: { prompt_tokens: 7, completion_tokens: 5, total_tokens: 12 } });
   gateway = await startGateway({ upstream });
+  await gateway.keepToDocument();
 });
 after(async () => {
   await gateway.stop();
@@ -122,6 +123,22 @@ test("a lost account starts where the ledger stands", async () => {
   await gateway.account(user_id).wipe();
   assert.equal((await reconcile({ user_id })).data[0].drift, "none");
   assert.equal((await policy(key, "daily")).used, 6);
+});
+
+test("a lost account knows its top-ups, and what went to the cheaper model", async () => {
+  const lane = { over_quota: { strategy: "degrade", degrade_model: "m-cheap", degrade_daily_limit: 2 } };
+  const { user_id, key } = await caller(10, lane);
+  assert.equal((await gateway.admin(`/admin/users/${user_id}/grant`, { json: { policy: "daily", amount: 1 } })).status, 200);
+  const decisions = [];
+  const next = async () => decisions.push((await chat(key)).headers.get("x-sluice-decision"));
+  for (let i = 0; i < 2; i++) await next();
+  await ledger(user_id, 11, 144);
+  await eventually(async () => assert.notEqual((await gateway.quotaRow(user_id)).beyond, ""));
+  await gateway.account(user_id).wipe();
+  const daily = await policy(key, "daily");
+  assert.deepEqual([daily.limit, daily.used], [11, 11]);
+  for (let i = 0; i < 2; i++) await next();
+  assert.deepEqual(decisions, ["allowed", "degraded", "degraded", "refused"]);
 });
 
 test("an account that is older than the ledger takes the larger numbers", async () => {

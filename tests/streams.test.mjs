@@ -17,6 +17,7 @@ let gateway, upstream, caller;
 before(async () => {
   upstream = await startUpstream();
   gateway = await startGateway({ upstream, vars: { UPSTREAM_TIMEOUT_MS: String(PATIENCE) } });
+  await gateway.keepToDocument();
   caller = callersOf(gateway);
 });
 after(async () => {

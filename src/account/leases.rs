@@ -16,7 +16,7 @@ use super::wire::{Answer, Ask, Asker, Snapshot};
 use crate::clock;
 use crate::http::ids;
 use crate::limits::{
-    Admission, Call, Handed, Holding, Millis, OperationId, Outcome, Returned, Span,
+    Admission, Call, Handed, Holding, Millis, OperationId, Outcome, Returned, Span, Took,
 };
 use crate::settings::Settings;
 
@@ -69,7 +69,7 @@ struct OnItsWay {
     returned: Returned,
     since: Millis,
     /// What has ended meanwhile.
-    late: Vec<(OperationId, Outcome)>,
+    late: Vec<(OperationId, Outcome, Took)>,
 }
 
 /// When a call that may be given a lease set out.
@@ -124,18 +124,25 @@ pub fn is_lost(user: &str, asker: &Asker, now: Millis) -> bool {
 }
 
 /// Settles a call where its lease is.
-pub fn settle(user: &str, operation: &OperationId, outcome: Outcome, now: Millis) -> Settled {
+pub fn settle(
+    user: &str,
+    operation: &OperationId,
+    outcome: Outcome,
+    took: Took,
+    now: Millis,
+) -> Settled {
     BOOK.with_borrow_mut(|book| {
         for slot in book.users.get_mut(user).into_iter().flatten() {
             if let Some(held) = &mut slot.held
                 && held.holding.settle(operation, outcome)
             {
+                held.holding.note_took(took);
                 return Settled::Here(Box::new(held.standing_at(now)));
             }
             if let Some(way) = &mut slot.on_its_way
                 && way.returned.open.iter().any(|o| o.operation == *operation)
             {
-                way.late.push((operation.clone(), outcome));
+                way.late.push((operation.clone(), outcome, took));
                 return Settled::Follows;
             }
         }
@@ -222,8 +229,8 @@ async fn bring_back(env: &Env, user: &str, asker: &Asker, follow: bool) -> bool 
         book.arrive(user, asker, departure, came, handed);
         late
     });
-    for (operation, outcome) in late {
-        settle_late(env, user, operation, outcome).await;
+    for late in late {
+        settle_late(env, user, late).await;
     }
     follows
 }
@@ -249,11 +256,16 @@ async fn deliver(
     None
 }
 
-async fn settle_late(env: &Env, user: &str, operation: OperationId, outcome: Outcome) {
+async fn settle_late(
+    env: &Env,
+    user: &str,
+    (operation, outcome, took): (OperationId, Outcome, Took),
+) {
     for attempt in 0..TRIES {
         let ask = Ask::Settle {
             operation: operation.clone(),
             outcome,
+            took,
         };
         if client::ask(env, user, Asker::default(), ask).await.is_ok() {
             return;
@@ -348,7 +360,7 @@ impl Book {
     }
 
     /// It has arrived, or never will: what ended on its way.
-    fn came(&mut self, user: &str, asker: &Asker) -> Vec<(OperationId, Outcome)> {
+    fn came(&mut self, user: &str, asker: &Asker) -> Vec<(OperationId, Outcome, Took)> {
         let slot = self.slot(user, asker);
         let way = slot.and_then(|slot| slot.on_its_way.take());
         way.map(|way| way.late).unwrap_or_default()

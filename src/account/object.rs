@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use futures::future::try_join;
 use serde::{Deserialize, Serialize};
 use worker::{DurableObject, Env, Method, Request, Response, State, durable_object};
@@ -609,9 +611,16 @@ impl Live {
                 };
                 Ok((decided, Effect::None))
             }
-            Ask::Settle { operation, outcome } => {
-                let result = self.law.settle(now, &operation, outcome);
-                let effect = self.stored(result == SettleResult::Settled)?;
+            Ask::Settle {
+                operation,
+                outcome,
+                took,
+            } => {
+                let settled = self.law.settle(now, &operation, outcome) == SettleResult::Settled;
+                if settled {
+                    self.law.note_took(now, &force.limits, took);
+                }
+                let effect = self.stored(settled)?;
                 Ok((Answer::Stands(self.snapshot(&force, now)), effect))
             }
             Ask::Conclude { operation, outcome } => {
@@ -785,6 +794,7 @@ impl Live {
                 month_reset_at: rfc3339(snapshot.month.end),
                 seq: snapshot.seq,
                 lag_ms: 0,
+                beyond: BASE64.encode(self.law.beyond()),
             },
             published: self.published,
             days: self.law.unflushed().iter().map(restore::day).collect(),

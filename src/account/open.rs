@@ -17,7 +17,7 @@ use crate::http::router::Call;
 use crate::ledger::LedgerError;
 use crate::ledger::open_calls::{self, OpenCall};
 use crate::limits::{
-    self, Millis, OperationId, Outcome, PolicyKind, PolicyName, PolicyView, Span, Unit, Work,
+    self, Millis, OperationId, Outcome, PolicyKind, PolicyName, PolicyView, Span, Took, Unit, Work,
 };
 use crate::plans::{OnOutage, Plan, cache};
 
@@ -83,6 +83,23 @@ pub async fn pass(call: &Call, caller: &Caller, asked: &limits::Call) -> Result<
 /// Books what a call used that passed during an outage, or sees to it that it will be.
 /// `operation` is the one under which the account was asked in vain: it may have heard it.
 pub async fn book(env: &Env, user: &str, operation: &OperationId, outcome: &Outcome, now: Millis) {
+    later(env, user, operation, outcome, 1, now).await;
+}
+
+/// Sees to it that the account will hear how a call ended which it had admitted, and so counted, before it
+/// was out of reach.
+pub async fn owe(env: &Env, user: &str, operation: &OperationId, outcome: &Outcome, now: Millis) {
+    later(env, user, operation, outcome, 0, now).await;
+}
+
+async fn later(
+    env: &Env,
+    user: &str,
+    operation: &OperationId,
+    outcome: &Outcome,
+    calls: u64,
+    now: Millis,
+) {
     let Outcome::Used {
         prompt, completion, ..
     } = *outcome
@@ -93,7 +110,7 @@ pub async fn book(env: &Env, user: &str, operation: &OperationId, outcome: &Outc
     let call = OpenCall {
         id,
         user_id,
-        calls: 1,
+        calls,
         prompt,
         completion,
         at_ms,
@@ -154,6 +171,7 @@ fn release(env: &Env, user: &str, operation: &OperationId) {
     let ask = Ask::Settle {
         operation: operation.clone(),
         outcome: Outcome::Released,
+        took: Took::default(),
     };
     worker::wasm_bindgen_futures::spawn_local(async move {
         let _ = client::ask(&env, &user, Asker::default(), ask).await;

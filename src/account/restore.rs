@@ -1,10 +1,16 @@
 //! From what was stored, or from what the ledger knows, to an account in memory.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+
 use crate::ledger::hot::Stored;
 use crate::ledger::usage::{Day, Start};
-use crate::limits::{Account, DecodeError, LocalDate, Millis, PageKey, StoredPage, Totals};
+use crate::limits::{
+    Account, DecodeError, Latency, LocalDate, Millis, PageKey, StoredPage, Totals,
+};
 
-/// An account whose storage is empty: it goes on where the ledger stands. Short limits begin anew.
+/// An account whose storage is empty: it goes on where the ledger stands, top-ups included. Short
+/// limits begin anew.
 pub fn from_ledger(start: Option<Start>, days: Vec<Day>) -> Account {
     let days = days.into_iter().filter_map(totals);
     let Some(start) = start else {
@@ -12,7 +18,9 @@ pub fn from_ledger(start: Option<Start>, days: Vec<Day>) -> Account {
     };
     let daily = (start.used_today, Millis(start.day_since_ms));
     let monthly = (start.tokens_used_this_month, Millis(start.month_since_ms));
-    Account::restore(start.seq, Some(daily), Some(monthly), days)
+    let mut account = Account::restore(start.seq, Some(daily), Some(monthly), days);
+    account.restore_beyond(&BASE64.decode(&start.beyond).unwrap_or_default());
+    account
 }
 
 /// An account as it stored itself. A page whose key can't be read belongs to no window.
@@ -40,6 +48,7 @@ pub fn day(totals: &Totals) -> Day {
         completion_tokens: totals.completion_tokens,
         estimated_calls: totals.estimated_calls,
         refused_by: totals.refused_by.clone(),
+        latency: totals.latency.to_json(),
         seq: totals.seq,
     }
 }
@@ -56,6 +65,7 @@ fn totals(day: Day) -> Option<Totals> {
         completion_tokens: day.completion_tokens,
         estimated_calls: day.estimated_calls,
         refused_by: day.refused_by,
+        latency: Latency::of_json(&day.latency),
         seq: day.seq,
     })
 }

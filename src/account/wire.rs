@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::{
     Call, Handed, Millis, ModelPattern, OperationId, Outcome, PolicyName, PolicyView, Returned,
-    Span, Verdict,
+    Span, Took, Verdict,
 };
 use crate::plans::{OnOutage, OverQuota, Standing};
 
@@ -59,6 +59,9 @@ pub enum Ask {
         operation: OperationId,
         /// What it used.
         outcome: Outcome,
+        /// What it waited for.
+        #[serde(default, skip_serializing_if = "Took::is_unknown")]
+        took: Took,
     },
     /// The same, asked by one who has to know whether there is such a call.
     Conclude {
@@ -410,6 +413,7 @@ mod tests {
                 estimated: 0,
                 widest: 100,
                 lasted: Span(2_000),
+                waits: vec![1, 2],
                 open: vec![OpenCall {
                     operation: OperationId("op_2".into()),
                     cost: 1,
@@ -428,10 +432,32 @@ mod tests {
         let text = serde_json::to_string(&ask).unwrap();
         let expected = concat!(
             r#"{"take_back":{"returned":["op_1",[3,1,1,7,5,0,100,2000],"#,
-            r#"[["op_2",[1,100,10,150000,90,10,2]]]],"next":"op_3"}}"#
+            r#"[["op_2",[1,100,10,150000,90,10,2]]],[1,2]],"next":"op_3"}}"#
         );
         assert_eq!(text, expected);
         assert_eq!(serde_json::from_str::<Ask>(expected).unwrap(), ask);
+    }
+
+    #[test]
+    fn the_bytes_of_a_settlement_are_pinned_with_and_without_its_waits() {
+        let settle = |took| Ask::Settle {
+            operation: OperationId("op_1".into()),
+            outcome: Outcome::Released,
+            took,
+        };
+        let before = r#"{"settle":{"operation":"op_1","outcome":"released"}}"#;
+        let unknown = settle(Took::default());
+        assert_eq!(serde_json::to_string(&unknown).unwrap(), before);
+        assert_eq!(serde_json::from_str::<Ask>(before).unwrap(), unknown);
+        let known = settle(Took {
+            account: Some(Span(3)),
+            upstream: Some(Span(250)),
+        });
+        let expected = concat!(
+            r#"{"settle":{"operation":"op_1","outcome":"released","#,
+            r#""took":{"account":3,"upstream":250}}}"#
+        );
+        assert_eq!(serde_json::to_string(&known).unwrap(), expected);
     }
 
     #[test]

@@ -3,16 +3,16 @@
 use serde_json::json;
 
 use crate::http::Reply;
-use crate::http::router::{Call, Handled};
+use crate::http::router::Call;
 use crate::plans::cache;
 
 /// Always 200: the Worker answers.
-pub fn alive(_call: &Call) -> Handled {
-    Ok(Reply::json(200, &json!({"status": "ok"})))
+pub fn alive() -> Reply {
+    Reply::json(200, &json!({"status": "ok"}))
 }
 
 /// 200 if the settings are complete and the ledger answers, else 503 with what is missing.
-pub async fn ready(call: &Call) -> Handled {
+pub async fn ready(call: &Call) -> Reply {
     let mut problems = call.settings.problems.clone();
     if call.settings.key_pepper.is_none() {
         problems.push("KEY_PEPPER is not set".to_owned());
@@ -28,8 +28,5 @@ pub async fn ready(call: &Call) -> Handled {
     } else {
         (503, "not ready")
     };
-    Ok(Reply::json(
-        status,
-        &json!({"status": word, "problems": problems}),
-    ))
+    Reply::json(status, &json!({"status": word, "problems": problems}))
 }

@@ -39,7 +39,9 @@ const MAX_OVERLAP_SECONDS: u64 = 30 * 24 * 3_600;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct NewKey {
+    #[cfg_attr(test, schemars(length(min = 1, max = 200)))]
     name: Option<String>,
+    #[cfg_attr(test, schemars(extend("format" = "date-time")))]
     expires_at: Option<String>,
     #[serde(default)]
     scope: Scope,
@@ -50,6 +52,7 @@ pub(super) struct NewKey {
 #[serde(deny_unknown_fields)]
 pub(super) struct Rotation {
     #[serde(default)]
+    #[cfg_attr(test, schemars(range(max = 2_592_000)))]
     overlap_seconds: u64,
 }
 

@@ -44,9 +44,19 @@ const OWN_SECRETS: [&str; 4] = [
 #[serde(deny_unknown_fields)]
 pub(super) struct Model {
     upstream: UpstreamKind,
+    #[cfg_attr(
+        test,
+        schemars(length(max = 2048), regex(pattern = r"^https?://[^?#]+$"))
+    )]
     base_url: Option<String>,
+    #[cfg_attr(test, schemars(regex(pattern = r"^[A-Z0-9_]{1,64}$")))]
     secret_name: Option<String>,
+    #[cfg_attr(test, schemars(regex(pattern = r"^[!-)+-~]{1,256}$")))]
     upstream_model: Option<String>,
+    #[cfg_attr(
+        test,
+        schemars(length(max = 50), inner(regex(pattern = r"^[!-)+-~]{1,256}$")))
+    )]
     aliases: Option<Vec<String>>,
 }
 

@@ -39,7 +39,16 @@ const MAX_POLICIES: usize = 64;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Reset {
-    /// `None` is all, `[]` is none.
+    /// `null` is all, `[]` is none.
+    #[cfg_attr(
+        test,
+        schemars(
+            length(max = 64),
+            inner(regex(
+                pattern = r"^(daily|degraded|monthly-tokens|rate|window|tokens-per-minute|concurrency|endpoint:.+)$"
+            ))
+        )
+    )]
     policies: Option<Vec<String>>,
 }
 
@@ -47,9 +56,11 @@ pub(super) struct Reset {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Grant {
+    #[cfg_attr(test, schemars(regex(pattern = r"^(daily|monthly-tokens)$")))]
     policy: String,
     #[cfg_attr(test, schemars(range(min = 1)))]
     amount: u64,
+    #[cfg_attr(test, schemars(extend("format" = "date-time")))]
     expires_at: Option<String>,
 }
 

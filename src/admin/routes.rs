@@ -39,12 +39,31 @@ const MAX_PREFIX: usize = 512;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct NewRoute {
+    #[cfg_attr(test, schemars(regex(pattern = r"^[A-Za-z0-9_.-]{1,64}$")))]
     route_id: Option<String>,
+    #[cfg_attr(
+        test,
+        schemars(length(max = 512), regex(pattern = r"^/[A-Za-z0-9._~/-]*$"))
+    )]
     path_prefix: String,
+    #[cfg_attr(
+        test,
+        schemars(
+            length(max = 16),
+            inner(regex(pattern = r"^(GET|HEAD|POST|PUT|PATCH|DELETE)$"))
+        )
+    )]
     methods: Option<Vec<String>>,
+    #[cfg_attr(
+        test,
+        schemars(length(max = 2048), regex(pattern = r"^https?://[^?#]+$"))
+    )]
     upstream_url: String,
+    #[cfg_attr(test, schemars(regex(pattern = r"^[A-Za-z0-9_.-]{1,64}$")))]
     endpoint: Option<String>,
+    #[cfg_attr(test, schemars(range(min = 1)))]
     cost: Option<u64>,
+    #[cfg_attr(test, schemars(range(min = 1, max = 3_600_000)))]
     timeout_ms: Option<u64>,
 }
 
@@ -53,19 +72,36 @@ pub(super) struct NewRoute {
 #[serde(deny_unknown_fields)]
 pub(super) struct Patch {
     #[serde(default, deserialize_with = "input::not_null")]
-    #[cfg_attr(test, schemars(with = "String"))]
+    #[cfg_attr(
+        test,
+        schemars(with = "String"),
+        schemars(length(max = 512), regex(pattern = r"^/[A-Za-z0-9._~/-]*$"))
+    )]
     path_prefix: Option<String>,
     #[serde(default, deserialize_with = "input::maybe")]
+    #[cfg_attr(
+        test,
+        schemars(
+            length(max = 16),
+            inner(regex(pattern = r"^(GET|HEAD|POST|PUT|PATCH|DELETE)$"))
+        )
+    )]
     methods: Option<Option<Vec<String>>>,
     #[serde(default, deserialize_with = "input::not_null")]
-    #[cfg_attr(test, schemars(with = "String"))]
+    #[cfg_attr(
+        test,
+        schemars(with = "String"),
+        schemars(length(max = 2048), regex(pattern = r"^https?://[^?#]+$"))
+    )]
     upstream_url: Option<String>,
     #[serde(default, deserialize_with = "input::maybe")]
+    #[cfg_attr(test, schemars(regex(pattern = r"^[A-Za-z0-9_.-]{1,64}$")))]
     endpoint: Option<Option<String>>,
     #[serde(default, deserialize_with = "input::not_null")]
-    #[cfg_attr(test, schemars(with = "u64"))]
+    #[cfg_attr(test, schemars(with = "u64", range(min = 1)))]
     cost: Option<u64>,
     #[serde(default, deserialize_with = "input::maybe")]
+    #[cfg_attr(test, schemars(range(min = 1, max = 3_600_000)))]
     timeout_ms: Option<Option<u64>>,
 }
 

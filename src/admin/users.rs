@@ -45,7 +45,12 @@ pub(super) struct NewUser {
     )]
     user_id: String,
     plan_id: Option<String>,
+    #[cfg_attr(
+        test,
+        schemars(length(max = 254), regex(pattern = r"^[^@\s]+@[^@\s]+$"))
+    )]
     email: Option<String>,
+    #[cfg_attr(test, schemars(length(max = 2048), regex(pattern = r"^https?://")))]
     webhook_url: Option<String>,
     overrides: Option<Map<String, Value>>,
 }
@@ -58,8 +63,13 @@ pub(super) struct Patch {
     #[cfg_attr(test, schemars(with = "String"))]
     plan_id: Option<String>,
     #[serde(default, deserialize_with = "input::maybe")]
+    #[cfg_attr(
+        test,
+        schemars(length(max = 254), regex(pattern = r"^[^@\s]+@[^@\s]+$"))
+    )]
     email: Option<Option<String>>,
     #[serde(default, deserialize_with = "input::maybe")]
+    #[cfg_attr(test, schemars(length(max = 2048), regex(pattern = r"^https?://")))]
     webhook_url: Option<Option<String>>,
     #[serde(default, deserialize_with = "input::maybe")]
     overrides: Option<Option<Map<String, Value>>>,

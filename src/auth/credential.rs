@@ -35,18 +35,25 @@ const MAX_LENGTH: usize = 8_192;
 /// tokens are taken, Cloudflare Access's counts if nothing better was shown.
 pub fn of(request: &Request, settings: &Settings) -> Result<Credential, ApiError> {
     let headers = request.headers();
-    let get = |name| headers.get(name).ok().flatten();
+    of_headers(
+        |name| headers.get(name).ok().flatten(),
+        settings.jwt.is_some(),
+    )
+}
+
+/// The credential among headers; `takes_tokens`: whether tokens are taken at all.
+pub fn of_headers(
+    get: impl Fn(&str) -> Option<String>,
+    takes_tokens: bool,
+) -> Result<Credential, ApiError> {
     let shown = [
         bearer(get("authorization")),
         get("x-api-key"),
         get("api-key"),
     ];
     let chosen = choose(shown.into_iter().flatten().collect());
-    let access = settings
-        .jwt
-        .as_ref()
-        .and_then(|_| get("cf-access-jwt-assertion"));
-    or_access(chosen, access)
+    let access = takes_tokens.then(|| get("cf-access-jwt-assertion"));
+    or_access(chosen, access.flatten())
 }
 
 /// The token of an `Authorization: Bearer` header; the scheme's case doesn't matter.

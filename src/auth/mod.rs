@@ -4,6 +4,8 @@
 mod admin;
 mod credential;
 pub mod front;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 pub mod jwt;
 pub mod key;
 mod lookup;

@@ -25,7 +25,7 @@ use crate::clock;
 use crate::http::router::Handled;
 use crate::http::{ApiError, Reply};
 use crate::limits::{Millis, OperationId, Outcome, Span};
-use crate::observe::Stage;
+use crate::observe::{Stage, Timing};
 use crate::settings::Settings;
 
 /// Sends a dispatched call to its provider and gives the answer as soon as it begins.
@@ -39,12 +39,7 @@ pub async fn run(session: &mut Session, dispatch: Dispatch) -> Handled {
     };
     let left = HangUp::of(&session.call.request);
     session.call.context.wait_until(task.run(left, tell));
-    let sent = clock::now(&session.call.settings);
     let head = told.await.map_err(|_| ApiError::Unavailable("gateway"))?;
-    session.call.timing.note(
-        Stage::Upstream,
-        clock::now(&session.call.settings).since(sent),
-    );
     if let Some(standing) = head.standing {
         session.stand(standing);
     }
@@ -74,6 +69,7 @@ struct Task {
 
 impl Task {
     async fn run(self, mut left: HangUp, tell: oneshot::Sender<Head>) {
+        let sent = clock::now(&self.settings);
         let abort = AbortController::default();
         let opened = {
             let open = self
@@ -88,6 +84,7 @@ impl Task {
             abort.abort();
             return self.settle(self.prompt_only()).await;
         };
+        self.account.waited(clock::now(&self.settings).since(sent));
         match opened {
             Err(error) => self.give_back(error, tell).await,
             Ok(answer) if !answer.fits(self.dispatch.request.stream()) => {
@@ -270,9 +267,10 @@ pub struct AccountLink {
     asker: Asker,
     operation: Option<OperationId>,
     passed_open: Option<OperationId>,
+    timing: Rc<Timing>,
 }
 
-/// How often a settlement is tried before the lease has to end the reservation.
+/// How often a settlement is tried before it is written down to be told later.
 const SETTLE_TRIES: u64 = 4;
 
 impl AccountLink {
@@ -284,7 +282,13 @@ impl AccountLink {
             asker: session.asker(),
             operation: pass.operation.clone(),
             passed_open: pass.passed_open.clone(),
+            timing: session.call.timing.clone(),
         }
+    }
+
+    /// Notes how long the provider took to begin its answer.
+    pub fn waited(&self, span: Span) {
+        self.timing.note(Stage::Upstream, span);
     }
 
     /// Says how the call ended, trying again while the account is out of reach.
@@ -297,7 +301,7 @@ impl AccountLink {
             return None;
         };
         let now = clock::now(&Settings::of(&self.env));
-        match leases::settle(&self.user, operation, outcome, now) {
+        match leases::settle(&self.user, operation, outcome, self.timing.took(), now) {
             BookedBy::Here(standing) => return Some(*standing),
             BookedBy::Follows => return None,
             BookedBy::Elsewhere => {}
@@ -306,6 +310,7 @@ impl AccountLink {
             let ask = Ask::Settle {
                 operation: operation.clone(),
                 outcome,
+                took: self.timing.took(),
             };
             match client::ask(&self.env, &self.user, self.asker.clone(), ask).await {
                 Ok(wire::Answer::Stands(standing)) => return Some(standing),
@@ -313,6 +318,8 @@ impl AccountLink {
                 Err(_) => pause(Span(200 << attempt)).await,
             }
         }
+        let now = clock::now(&Settings::of(&self.env));
+        open::owe(&self.env, &self.user, operation, &outcome, now).await;
         None
     }
 

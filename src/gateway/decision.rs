@@ -42,10 +42,13 @@ pub(crate) struct Consume {
         schemars(length(min = 1, max = 128), regex(pattern = r"^[!-~]+$"))
     )]
     user_id: String,
+    #[cfg_attr(test, schemars(regex(pattern = r"^[A-Za-z0-9_.-]{1,64}$")))]
     endpoint: Option<String>,
+    #[cfg_attr(test, schemars(range(min = 1)))]
     cost: Option<u64>,
     tokens: Option<u64>,
     peek: Option<bool>,
+    #[cfg_attr(test, schemars(regex(pattern = r"^[ -~]{1,128}$")))]
     operation_id: Option<String>,
 }
 
@@ -123,12 +126,7 @@ async fn read<T: DeserializeOwned>(session: &mut Session) -> Result<T, ApiError>
         return Err(session.input_error(None, error).await);
     }
     vouch(session).await?;
-    let request = &mut session.call.request;
-    let method = request.inner().method();
-    if method != "POST" {
-        return Err(ApiError::MethodNotAllowed(method));
-    }
-    parse(&body::read(request, body::MAX_JSON).await?)
+    parse(&body::read(&mut session.call.request, body::MAX_JSON).await?)
 }
 
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {

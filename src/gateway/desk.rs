@@ -1,7 +1,6 @@
 //! The caller's own desk: what they may still do and what they did. It spends nothing.
 
 use serde_json::{Value, json};
-use worker::Method;
 
 use super::session::Session;
 use crate::http::limit_headers::rfc3339;
@@ -22,7 +21,6 @@ pub async fn quota(call: Call) -> Handled {
 }
 
 async fn quota_body(session: &mut Session) -> Handled {
-    only_get(session)?;
     let snapshot = session.view().await?;
     let mut body = quota_json(&session.caller.user_id, &snapshot);
     let next = next_plan(&session.call, &snapshot.plan_id).await;
@@ -83,7 +81,6 @@ pub async fn usage(call: Call) -> Handled {
 }
 
 async fn usage_body(session: &mut Session) -> Handled {
-    only_get(session)?;
     let (from, to) = span(&session.call)?;
     session.view().await?;
     let rows = usage::days(&session.call.env, &session.caller.user_id, &from, &to).await;
@@ -124,11 +121,4 @@ fn date(name: &str, text: &str) -> Result<chrono::NaiveDate, ApiError> {
     day.parse().map_err(|_| {
         ApiError::invalid_field(name, format!("`{name}` must be a date such as 2026-06-22."))
     })
-}
-
-pub(super) fn only_get(session: &Session) -> Result<(), ApiError> {
-    match session.call.request.method() {
-        Method::Get => Ok(()),
-        other => Err(ApiError::MethodNotAllowed(other.to_string())),
-    }
 }

@@ -1,5 +1,3 @@
-use worker::Method;
-
 use super::complete::Dispatch;
 use super::conduct;
 use super::models::{self, Target};
@@ -40,9 +38,6 @@ async fn read(
     parse: impl FnOnce(&[u8]) -> Result<LlmRequest, ApiError>,
 ) -> Result<LlmRequest, ApiError> {
     let request = &mut session.call.request;
-    if request.method() != Method::Post {
-        return Err(ApiError::MethodNotAllowed(request.method().to_string()));
-    }
     let parsed = parse(&body::read(request, body::MAX_JSON).await?)?;
     if parsed.stream() && overflow::prefers_async(request) {
         let words = "A streamed answer can't be sent later: leave out `stream`, or `Prefer: respond-async`.";

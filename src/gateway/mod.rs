@@ -7,6 +7,8 @@ pub mod decision;
 pub mod desk;
 mod dialect;
 mod estimate;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod hangup;
 mod headers;
 mod llm;
@@ -38,6 +40,18 @@ use protected::Place;
 
 use crate::http::ApiError;
 use crate::http::router::{Call, Handled};
+
+/// A method that a route of the gateway's own does not take. Where there is work, it counts against the
+/// caller's short limits.
+pub async fn turn_away(call: Call, is_work: bool, error: ApiError) -> Handled {
+    let mut session = Session::open(call).await?;
+    let error = if is_work {
+        session.input_error(None, error).await
+    } else {
+        error
+    };
+    Ok(session.close(Err(error)))
+}
 
 /// A path that is none of the gateway's own: a protected route's, or nobody's.
 pub async fn unknown(call: Call) -> Handled {

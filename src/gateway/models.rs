@@ -116,10 +116,6 @@ pub fn forget() {
 }
 
 async fn usable(session: &mut Session) -> Result<Vec<String>, ApiError> {
-    if session.call.request.method() != worker::Method::Get {
-        let error = ApiError::MethodNotAllowed(session.call.request.method().to_string());
-        return Err(session.input_error(Some(ENDPOINT), error).await);
-    }
     session.arrive(Some(ENDPOINT)).await?;
     let allowed = session
         .standing

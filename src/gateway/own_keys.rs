@@ -2,7 +2,6 @@
 
 use serde_json::{Value, json};
 
-use super::desk::only_get;
 use super::session::Session;
 use crate::http::limit_headers::rfc3339;
 use crate::http::page::Page;
@@ -18,7 +17,6 @@ pub async fn own_keys(call: Call) -> Handled {
 }
 
 async fn list(session: &mut Session) -> Handled {
-    only_get(session)?;
     session.view().await?;
     let call = &session.call;
     let url = call

@@ -2,11 +2,15 @@
 
 pub mod body;
 pub mod cors;
+pub mod doors;
 pub mod error;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 pub mod ids;
 pub mod limit_headers;
 pub mod page;
 pub mod path;
+pub mod pattern;
 pub mod reply;
 pub mod router;
 pub mod targets;

@@ -6,12 +6,12 @@ use std::rc::Rc;
 use worker::{Context, Env, Method, Request, Response};
 
 use super::cors::Origin;
+use super::doors::{self, Door, Found};
 use super::{ApiError, Reply, Shape, ids};
-use crate::gateway::Dialect;
 use crate::limits::Millis;
 use crate::observe::{self, Timing, Watch};
 use crate::settings::Settings;
-use crate::{admin, clock, gateway, jobs, notify, openapi};
+use crate::{admin, auth, clock, gateway, jobs, notify, openapi};
 
 /// One call, with everything its handlers share.
 pub struct Call {
@@ -84,48 +84,59 @@ fn shape_of(path: &str) -> Shape {
 }
 
 async fn route(call: Call, path: &str) -> Handled {
-    if let Some(dialect) = Dialect::of_path(path) {
-        return gateway::llm(call, dialect).await;
-    }
-    match path {
-        "/healthz" => admin::health::alive(&call),
-        "/readyz" => admin::health::ready(&call).await,
-        "/openapi.json" => openapi::serve(&call),
-        "/metrics" => observe::metrics::show(call).await,
-        "/api/ai/query" => gateway::simple_query(call).await,
-        "/api/quota" => gateway::desk::quota(call).await,
-        "/api/limits/consume" => gateway::decision::consume(call).await,
-        "/api/limits/settle" => gateway::decision::settle(call).await,
-        "/api/limits/release" => gateway::decision::release(call).await,
-        "/api/jobs" => jobs::desk::list(call).await,
-        "/api/notifications" => notify::desk::list(call).await,
-        "/api/usage" => gateway::desk::usage(call).await,
-        "/api/keys" => gateway::own_keys(call).await,
-        "/v1/models" => gateway::models::list(call).await,
-        _ => route_of_one(call, path).await,
+    // `Request::method` takes any method it does not know for a GET.
+    let method = call.request.inner().method();
+    match doors::find(&method, path) {
+        Found::Door(door, id) => enter(call, door, &id).await,
+        Found::WrongMethod(door, allow) => {
+            let mut reply = turn_away(call, door, method).await?;
+            if reply.status == 405 {
+                reply.set("allow", allow);
+            }
+            Ok(reply)
+        }
+        Found::Nowhere if is_desk(path) => admin::route(call, path).await,
+        Found::Nowhere => gateway::unknown(call).await,
     }
 }
 
-/// Routes whose path names one thing.
-async fn route_of_one(call: Call, path: &str) -> Handled {
-    if let Some(model) = path.strip_prefix("/v1/models/") {
-        return gateway::models::one(call, model).await;
-    }
-    if let Some(id) = path.strip_prefix("/api/jobs/").filter(|id| is_segment(id)) {
-        return jobs::desk::one(call, id).await;
-    }
-    let notification = path
-        .strip_prefix("/api/notifications/")
-        .and_then(|rest| rest.strip_suffix("/read"));
-    if let Some(id) = notification.filter(|id| is_segment(id)) {
-        return notify::desk::read(call, id).await;
-    }
-    if path.starts_with("/admin/") {
-        return admin::route(call, path).await;
-    }
-    gateway::unknown(call).await
+fn is_desk(path: &str) -> bool {
+    path == "/admin" || path.starts_with("/admin/")
 }
 
-fn is_segment(text: &str) -> bool {
-    !text.is_empty() && !text.contains('/')
+async fn enter(call: Call, door: Door, id: &str) -> Handled {
+    match door {
+        Door::Llm(dialect) => gateway::llm(call, dialect).await,
+        Door::Models => gateway::models::list(call).await,
+        Door::Model => gateway::models::one(call, id).await,
+        Door::Query => gateway::simple_query(call).await,
+        Door::Consume => gateway::decision::consume(call).await,
+        Door::Settle => gateway::decision::settle(call).await,
+        Door::Release => gateway::decision::release(call).await,
+        Door::Quota => gateway::desk::quota(call).await,
+        Door::Usage => gateway::desk::usage(call).await,
+        Door::Keys => gateway::own_keys(call).await,
+        Door::Jobs => jobs::desk::list(call).await,
+        Door::Job => jobs::desk::one(call, id).await,
+        Door::CancelJob => jobs::desk::take_back(call, id).await,
+        Door::Notifications => notify::desk::list(call).await,
+        Door::Read => notify::desk::read(call, id).await,
+        Door::Alive => Ok(admin::health::alive()),
+        Door::Ready => Ok(admin::health::ready(&call).await),
+        Door::Document => Ok(openapi::serve()),
+        Door::Metrics => observe::metrics::show(call).await,
+    }
+}
+
+/// The 405; where a credential is needed, only for who has one.
+async fn turn_away(call: Call, door: Door, method: String) -> Handled {
+    let error = ApiError::MethodNotAllowed(method);
+    match door {
+        Door::Metrics => {
+            auth::require_admin(&call.request, &call.env, &call.settings, call.now).await?;
+            Ok(error.reply(call.shape, &call.id))
+        }
+        _ if door.is_open() => Ok(error.reply(call.shape, &call.id)),
+        _ => gateway::turn_away(call, door.is_work(), error).await,
+    }
 }

@@ -1,7 +1,6 @@
 //! The caller's own jobs: `/api/jobs`.
 
 use serde_json::{Value, json};
-use worker::Method;
 
 use crate::gateway::Session;
 use crate::http::limit_headers::rfc3339;
@@ -22,9 +21,6 @@ pub async fn list(call: Call) -> Handled {
 }
 
 async fn list_body(session: &mut Session) -> Handled {
-    if session.call.request.method() != Method::Get {
-        return Err(not_allowed(session));
-    }
     let url = session
         .call
         .request
@@ -39,14 +35,17 @@ async fn list_body(session: &mut Session) -> Handled {
     Ok(Reply::json(200, &page.answer(rows, JobRow::key, job_json)))
 }
 
-/// `GET` and `DELETE /api/jobs/{id}`.
+/// `GET /api/jobs/{id}`.
 pub async fn one(call: Call, id: &str) -> Handled {
     let mut session = Session::open(call).await?;
-    let outcome = match session.call.request.method() {
-        Method::Get => show(&mut session, id).await,
-        Method::Delete => cancel(&mut session, id).await,
-        _ => Err(not_allowed(&session)),
-    };
+    let outcome = show(&mut session, id).await;
+    Ok(session.close(outcome))
+}
+
+/// `DELETE /api/jobs/{id}`.
+pub async fn take_back(call: Call, id: &str) -> Handled {
+    let mut session = Session::open(call).await?;
+    let outcome = cancel(&mut session, id).await;
     Ok(session.close(outcome))
 }
 
@@ -128,10 +127,6 @@ pub fn fresh(job: &NewJob) -> Value {
 
 fn parsed(text: &str) -> Option<Value> {
     serde_json::from_str(text).ok()
-}
-
-fn not_allowed(session: &Session) -> ApiError {
-    ApiError::MethodNotAllowed(session.call.request.method().to_string())
 }
 
 const fn out() -> ApiError {

@@ -11,7 +11,7 @@ use crate::budget::within;
 use crate::gateway::{self, Dialect, Dispatch, LlmRequest, Pass};
 use crate::http::{ApiError, Shape};
 use crate::ledger::jobs::{Ending, JobStatus, Work};
-use crate::limits::{self, Millis, OperationId, Outcome, Rejection, Span, Verdict};
+use crate::limits::{self, Millis, OperationId, Outcome, Rejection, Span, Took, Verdict};
 use crate::settings::Settings;
 
 /// Longest a provider may take for one job, whatever the time-out says: a consumer has 15 minutes.
@@ -269,6 +269,7 @@ async fn tell(
     let ask = Ask::Settle {
         operation: operation(&job.job_id, round),
         outcome,
+        took: Took::default(),
     };
     client::ask(env, &job.user_id, Asker::default(), ask)
         .await

@@ -1,7 +1,7 @@
 //! When a job is tried. Everything here is a pure function, so that two consumers agree.
 
 use crate::ledger::jobs::{JobStatus, Work};
-use crate::limits::{Millis, PolicyName, Span, Violation};
+use crate::limits::{Millis, Span, Violation};
 
 /// How long a job may wait beyond the first moment it could run.
 const PATIENCE: Span = Span::hours(24 * 7);
@@ -58,8 +58,7 @@ pub fn after_refusal(job_id: &str, violation: &Violation, now: Millis) -> Millis
         SHORT_SPREAD
     };
     let wait = violation.wait.max(Span::seconds(1));
-    now.plus(wait)
-        .plus(jitter(job_id, &violation.policy, spread))
+    now.plus(wait).plus(jitter(job_id, violation, spread))
 }
 
 /// From when on a job is no longer tried.
@@ -85,10 +84,14 @@ fn doubled(first: Span, times: u64) -> Span {
     Span(first.0.saturating_mul(factor))
 }
 
-/// A share of `spread`, always the same for one job and policy.
-fn jitter(job_id: &str, policy: &PolicyName, spread: Span) -> Span {
+/// A share of `spread`, always the same for one job, policy and reset. Another with every reset, or who was
+/// last once would be last for ever.
+fn jitter(job_id: &str, violation: &Violation, spread: Span) -> Span {
     // FNV-1a: the standard hasher gives no word that it stays the same.
-    let bytes = job_id.bytes().chain(policy.to_string().into_bytes());
+    let bytes = job_id
+        .bytes()
+        .chain(violation.policy.to_string().into_bytes())
+        .chain(violation.resets_at.0.to_le_bytes());
     let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
@@ -99,7 +102,7 @@ fn jitter(job_id: &str, policy: &PolicyName, spread: Span) -> Span {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::Cause;
+    use crate::limits::{Cause, PolicyName};
 
     fn job(status: JobStatus) -> Work {
         Work {
@@ -204,6 +207,20 @@ mod tests {
             "{a_tenth:?}"
         );
         assert_eq!(at(1), at(1));
+    }
+
+    #[test]
+    fn who_is_last_after_one_reset_need_not_be_last_after_the_next() {
+        let tomorrow = Violation {
+            resets_at: midnight().resets_at.plus(Span::hours(24)),
+            ..midnight()
+        };
+        let late = |n: u32, violation: &Violation| {
+            after_refusal(&format!("job_{n}"), violation, Millis(0)).since(midnight().resets_at)
+        };
+        let last = (0..1_000).max_by_key(|n| late(*n, &midnight())).unwrap();
+        let later = (0..1_000).filter(|n| late(*n, &tomorrow) > late(last, &tomorrow));
+        assert!(later.count() > 0);
     }
 
     #[test]

@@ -213,7 +213,7 @@ pub async fn snapshots(env: &Env, from: Millis) -> Result<Vec<Snapshot>, LedgerE
 /// Calls that passed without their account since `from`.
 pub async fn open_seconds(env: &Env, from: Millis) -> Result<OpenSeconds, LedgerError> {
     let sql = "SELECT COALESCE(SUM(calls), 0) AS calls, COUNT(DISTINCT at_ms / 1000) AS seconds \
-               FROM open_calls WHERE at_ms >= ?1";
+               FROM open_calls WHERE at_ms >= ?1 AND calls > 0";
     let found = Db::background(env)?.first(sql, &[from.0.into()]).await?;
     Ok(found.unwrap_or(OpenSeconds {
         calls: 0,

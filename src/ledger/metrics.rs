@@ -94,6 +94,31 @@ pub async fn refusals(env: &Env) -> Result<Vec<Refusals>, LedgerError> {
     Db::background(env)?.all(&sql, &[]).await
 }
 
+/// How many calls waited so long for something, over all users.
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+pub struct Waits {
+    /// For what.
+    pub stage: String,
+    /// The upper end of the bucket in milliseconds; or the sum of all waits.
+    pub bucket: String,
+    /// How many.
+    pub total: u64,
+}
+
+/// All waits, since the beginning.
+pub async fn waits(env: &Env) -> Result<Vec<Waits>, LedgerError> {
+    let sql = format!(
+        "SELECT stage, bucket, SUM(total) AS total \
+         FROM (SELECT stage, bucket, total FROM latency_folded \
+               UNION ALL \
+               SELECT stage.key AS stage, bucket.key AS bucket, bucket.value AS total \
+               FROM daily_usage, json_each(daily_usage.latency) AS stage, \
+                 json_each(stage.value) AS bucket WHERE date > {FOLDED}) \
+         GROUP BY stage, bucket"
+    );
+    Db::background(env)?.all(&sql, &[]).await
+}
+
 /// Jobs by status; a status that no job has is 0.
 pub async fn jobs(env: &Env) -> Result<Vec<(String, u64)>, LedgerError> {
     #[derive(Deserialize)]
@@ -188,10 +213,17 @@ pub async fn fold_one_day(env: &Env, before: &str) -> Result<bool, LedgerError> 
          WHERE date = ?1 AND date > {FOLDED} GROUP BY plan_id, one.key \
          ON CONFLICT (plan_id, reason) DO UPDATE SET refused = refused + excluded.refused"
     );
+    let latencies = format!(
+        "INSERT INTO latency_folded (stage, bucket, total) \
+         SELECT stage.key, bucket.key, SUM(bucket.value) \
+         FROM daily_usage, json_each(daily_usage.latency) AS stage, json_each(stage.value) AS bucket \
+         WHERE date = ?1 AND date > {FOLDED} GROUP BY stage.key, bucket.key \
+         ON CONFLICT (stage, bucket) DO UPDATE SET total = total + excluded.total"
+    );
     let mark = "INSERT INTO observe_state (name, value) VALUES ('folded_until', ?1) \
                 ON CONFLICT (name) DO UPDATE SET value = MAX(value, excluded.value)";
     let day = [(&date).into()];
-    let statements = [&usage, &refusals, mark]
+    let statements = [&usage, &refusals, &latencies, mark]
         .map(|sql| db.statement(sql, &day))
         .into_iter()
         .collect::<Result<_, _>>()?;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use futures::future::try_join;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 use worker::Env;
 
 use super::db::changes;
@@ -36,6 +36,8 @@ pub struct Quotas {
     pub seq: u64,
     /// How long its oldest change has waited, milliseconds.
     pub lag_ms: u64,
+    /// What these counters don't tell, as the account packs it.
+    pub beyond: String,
 }
 
 /// The counters of a row as its account knows them to be.
@@ -72,6 +74,8 @@ pub struct Day {
     pub estimated_calls: u64,
     /// Refusals by policy.
     pub refused_by: BTreeMap<String, u64>,
+    /// How long calls waited, by what for.
+    pub latency: Value,
     /// Grows with every publication.
     pub seq: u64,
 }
@@ -101,6 +105,8 @@ pub struct Start {
     pub month_since_ms: u64,
     /// The sequence number of the publication.
     pub seq: u64,
+    /// What the counters don't tell.
+    pub beyond: String,
 }
 
 #[derive(Deserialize)]
@@ -115,6 +121,7 @@ struct StoredDay {
     completion_tokens: u64,
     estimated_calls: u64,
     refused_by: String,
+    latency: String,
     seq: u64,
 }
 
@@ -132,15 +139,15 @@ pub async fn publish(
     let mut statements = vec![db.statement(
         "INSERT INTO user_quotas (user_id, plan, daily_limit, used_today, reset_at, \
            monthly_token_limit, tokens_used_this_month, month_reset_at, day_since_ms, \
-           month_since_ms, seq, updated_at, lag_ms) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13) \
+           month_since_ms, seq, updated_at, lag_ms, beyond) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?17) \
          ON CONFLICT (user_id) DO UPDATE SET plan = excluded.plan, \
            daily_limit = excluded.daily_limit, used_today = excluded.used_today, \
            reset_at = excluded.reset_at, monthly_token_limit = excluded.monthly_token_limit, \
            tokens_used_this_month = excluded.tokens_used_this_month, \
            month_reset_at = excluded.month_reset_at, day_since_ms = excluded.day_since_ms, \
            month_since_ms = excluded.month_since_ms, seq = excluded.seq, \
-           updated_at = excluded.updated_at, lag_ms = excluded.lag_ms \
+           updated_at = excluded.updated_at, lag_ms = excluded.lag_ms, beyond = excluded.beyond \
          WHERE excluded.seq > user_quotas.seq \
            AND (?14 IS NULL OR user_quotas.seq <> ?14 \
              OR (user_quotas.used_today = ?15 AND user_quotas.tokens_used_this_month = ?16))",
@@ -161,6 +168,7 @@ pub async fn publish(
             published.map(|p| p.seq).into(),
             published.map(|p| p.used_today).into(),
             published.map(|p| p.tokens_used_this_month).into(),
+            (&quotas.beyond).into(),
         ],
     )?];
     for day in days {
@@ -178,15 +186,16 @@ fn day_statement(
 ) -> Result<worker::D1PreparedStatement, LedgerError> {
     db.statement(
         "INSERT INTO daily_usage (user_id, date, plan_id, calls, rejected, degraded, queued, \
-           failed_open, prompt_tokens, completion_tokens, estimated_calls, refused_by, seq) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13) \
+           failed_open, prompt_tokens, completion_tokens, estimated_calls, refused_by, seq, \
+           latency) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14) \
          ON CONFLICT (user_id, date) DO UPDATE SET plan_id = excluded.plan_id, \
            calls = excluded.calls, rejected = excluded.rejected, degraded = excluded.degraded, \
            queued = excluded.queued, failed_open = excluded.failed_open, \
            prompt_tokens = excluded.prompt_tokens, \
            completion_tokens = excluded.completion_tokens, \
            estimated_calls = excluded.estimated_calls, refused_by = excluded.refused_by, \
-           seq = excluded.seq \
+           seq = excluded.seq, latency = excluded.latency \
          WHERE excluded.seq > daily_usage.seq",
         &[
             user_id.into(),
@@ -202,6 +211,7 @@ fn day_statement(
             day.estimated_calls.into(),
             (&json!(day.refused_by).to_string()).into(),
             day.seq.into(),
+            (&day.latency.to_string()).into(),
         ],
     )
 }
@@ -214,7 +224,7 @@ pub async fn start(
 ) -> Result<(Option<Start>, Vec<Day>), LedgerError> {
     let db = Db::of(env)?;
     let sql = "SELECT date, calls, rejected, degraded, queued, failed_open, prompt_tokens, \
-                 completion_tokens, estimated_calls, refused_by, seq \
+                 completion_tokens, estimated_calls, refused_by, latency, seq \
                FROM daily_usage WHERE user_id = ?1 AND date >= ?2 ORDER BY date";
     let binds = [user_id.into(), from_date.into()];
     let (start, days) = try_join(row(env, user_id), db.all::<StoredDay>(sql, &binds)).await?;
@@ -223,7 +233,7 @@ pub async fn start(
 
 /// A user's row.
 pub async fn row(env: &Env, user_id: &str) -> Result<Option<Start>, LedgerError> {
-    let sql = "SELECT used_today, day_since_ms, tokens_used_this_month, month_since_ms, seq \
+    let sql = "SELECT used_today, day_since_ms, tokens_used_this_month, month_since_ms, seq, beyond \
                FROM user_quotas WHERE user_id = ?1";
     Db::of(env)?.first(sql, &[user_id.into()]).await
 }
@@ -252,7 +262,7 @@ pub async fn days(
 }
 
 impl StoredDay {
-    /// Refusals by policy are only statistics: a row that can't be read counts as none.
+    /// Refusals by policy and waits are only statistics: a row that can't be read counts as none.
     fn day(self) -> Day {
         Day {
             date: self.date,
@@ -265,6 +275,7 @@ impl StoredDay {
             completion_tokens: self.completion_tokens,
             estimated_calls: self.estimated_calls,
             refused_by: serde_json::from_str(&self.refused_by).unwrap_or_default(),
+            latency: serde_json::from_str(&self.latency).unwrap_or_default(),
             seq: self.seq,
         }
     }

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::bucket::Bucket;
 use super::decide::minute;
+use super::latency::Took;
 use super::lease::Leases;
 use super::quota::{Crossing, Quota};
 use super::reservation::{Metered, OperationKey, Outcome, Reservation, Reservations, SettleResult};
@@ -378,6 +379,13 @@ impl Account {
             self.days.refuse_elsewhere(date, reason, *count);
         }
         true
+    }
+
+    /// Counts how long a call waited that was just settled.
+    pub fn note_took(&mut self, now: Millis, limits: &Limits, took: Took) {
+        if !took.is_unknown() {
+            self.days.took(today(now, limits), took);
+        }
     }
 
     /// Counts that the call which a quota refused last became a job, and not a refusal.

@@ -59,6 +59,8 @@ pub struct Returned {
     pub widest: u64,
     /// For how long it was spent.
     pub lasted: Span,
+    /// How long they waited: a row of [`super::Latency`].
+    pub waits: Vec<u64>,
     /// Calls still under way: ordinary reservations from now on.
     pub open: Vec<OpenCall>,
 }
@@ -132,10 +134,10 @@ impl From<Handed> for HandedRows {
 
 /// `spent`, `released`, `ended`, `prompt`, `completion`, `estimated`, `widest`, `lasted`; and of every open
 /// call `cost`, `tokens`, `prompt`, `lease`, `max_tokens`, and prompt and completion as metered.
-type ReturnedRows = (OperationId, Row, Vec<(OperationId, Row)>);
+type ReturnedRows = (OperationId, Row, Vec<(OperationId, Row)>, Vec<u64>);
 
 impl From<ReturnedRows> for Returned {
-    fn from((lease, row, open): ReturnedRows) -> Self {
+    fn from((lease, row, open, waits): ReturnedRows) -> Self {
         Self {
             lease,
             spent: at(&row, 0),
@@ -146,6 +148,7 @@ impl From<ReturnedRows> for Returned {
             estimated: at(&row, 5),
             widest: at(&row, 6),
             lasted: Span(at(&row, 7)),
+            waits,
             open: open.into_iter().map(OpenCall::from).collect(),
         }
     }
@@ -190,7 +193,12 @@ impl From<Returned> for ReturnedRows {
             ];
             (open.operation, row)
         });
-        (returned.lease, numbers.map(Some).to_vec(), open.collect())
+        (
+            returned.lease,
+            numbers.map(Some).to_vec(),
+            open.collect(),
+            returned.waits,
+        )
     }
 }
 

@@ -6,8 +6,8 @@ use super::admit::{Rules, acceptable};
 use super::decide::need;
 use super::reservation::Metered;
 use super::{
-    Admission, Call, Handed, Lane, Millis, OpenCall, OperationId, Outcome, PolicyKind, PolicyName,
-    PolicyView, Returned, Span, Tokens, Unit, Work,
+    Admission, Call, Handed, Lane, Latency, Millis, OpenCall, OperationId, Outcome, PolicyKind,
+    PolicyName, PolicyView, Returned, Span, Tokens, Took, Unit, Work,
 };
 
 /// Calls within less than this say little of how many will follow.
@@ -24,6 +24,7 @@ pub struct Holding {
     calls: u64,
     tokens: Option<u64>,
     returned: Returned,
+    latency: Latency,
     open: BTreeMap<OperationId, OpenCall>,
 }
 
@@ -40,6 +41,7 @@ impl Holding {
             estimated: 0,
             widest: 0,
             lasted: Span::ZERO,
+            waits: Vec::new(),
             open: Vec::new(),
         };
         Self {
@@ -49,6 +51,7 @@ impl Holding {
             calls: handed.calls,
             tokens: handed.tokens,
             returned,
+            latency: Latency::default(),
             open: BTreeMap::new(),
             handed,
         }
@@ -172,6 +175,11 @@ impl Holding {
         true
     }
 
+    /// Counts how long a call waited that was just settled.
+    pub fn note_took(&mut self, took: Took) {
+        self.latency.note(took);
+    }
+
     /// Notes what a call under way has used so far. `false`: it is not under way under this lease.
     pub fn checkpoint(&mut self, operation: &OperationId, prompt: u64, completion: u64) -> bool {
         let Some(open) = self.open.get_mut(operation) else {
@@ -227,6 +235,7 @@ impl Holding {
     pub fn give_back(self) -> Returned {
         Returned {
             lasted: self.seen.since(self.departed).max(PACED),
+            waits: self.latency.to_row(),
             open: self.open.into_values().collect(),
             ..self.returned
         }

@@ -336,6 +336,7 @@ impl Account {
         self.daily.book(lease.quota_day, counted);
         self.monthly.book(lease.month, used.total());
         let totals = self.days.on(lease.day);
+        totals.latency.add_row(&returned.waits);
         totals.add_tokens(used);
         totals.calls = totals
             .calls

@@ -12,6 +12,7 @@ mod decide;
 mod firm;
 mod handed;
 mod holding;
+mod latency;
 mod lease;
 mod operate;
 mod overview;
@@ -31,6 +32,7 @@ pub use call::{Call, DegradedLane, OperationId, Tokens, Work};
 pub use decide::DEFAULT_MAX_TOKENS;
 pub use handed::{Handed, OpenCall, Returned, Terms};
 pub use holding::Holding;
+pub use latency::{BUCKETS, ENDLESS, Latency, SUM, Took};
 pub use lease::{GRACE, LENGTH};
 pub use period::{LocalDate, Period, RollingDay, billing_month, calendar_day};
 pub use policy::{

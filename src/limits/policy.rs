@@ -85,7 +85,13 @@ pub struct EndpointLimit {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(transparent)]
-pub struct ModelPattern(pub String);
+pub struct ModelPattern(
+    #[cfg_attr(
+        test,
+        schemars(length(min = 1, max = 256), regex(pattern = r"^[^*]*\*?$"))
+    )]
+    pub String,
+);
 
 impl ModelPattern {
     /// Whether `model` is this name or begins with this prefix. Case counts.

@@ -87,6 +87,18 @@ impl Quota {
         }
     }
 
+    /// What the ledger's counters don't tell of this quota; `None`: they tell all.
+    pub fn beyond(&self) -> Option<&Self> {
+        (!self.pools.is_empty() || self.paid > 0).then_some(self)
+    }
+
+    /// Takes over the top-ups that `told` has; what is used, and since when, is known better here.
+    pub fn adopt_top_ups(&mut self, told: Self) {
+        self.base = told.base;
+        self.pools = told.pools;
+        self.paid = told.paid;
+    }
+
     /// Enters the calendar period that `period_at` tells, and takes note of the plan's limit.
     pub fn touch(&mut self, now: Millis, base: Option<u64>, period_at: impl Fn(Millis) -> Period) {
         self.drop_expired(now);

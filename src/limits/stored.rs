@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
+use super::quota::Quota;
 use super::window::WindowLog;
 use super::{Account, PolicyName};
 
@@ -78,14 +79,23 @@ impl FromStr for PageKey {
     }
 }
 
+/// Of `daily`, `monthly-tokens` and the cheaper lane.
+type Beyond = (Option<Quota>, Option<Quota>, Option<Quota>);
+
 impl Account {
     /// The packed row. It is whole only with the pages that [`Account::take_changes`] tells to store.
     pub fn encode(&self) -> Vec<u8> {
-        if self.noted.is_empty() && self.leases.is_empty() {
+        let latencies = self.days.latencies();
+        let even_later = !self.noted.is_empty() || !self.leases.is_empty();
+        if latencies.is_empty() && !even_later {
             return postcard::to_extend(self, vec![VERSION]).unwrap_or_default();
         }
         postcard::to_extend(self, vec![WITH_MORE])
-            .and_then(|bytes| postcard::to_extend(&(&self.noted, &self.leases), bytes))
+            .and_then(|bytes| postcard::to_extend(&latencies, bytes))
+            .and_then(|bytes| match even_later {
+                true => postcard::to_extend(&(&self.noted, &self.leases), bytes),
+                false => Ok(bytes),
+            })
             .unwrap_or_default()
     }
 
@@ -107,6 +117,37 @@ impl Account {
             .map(|key| (key.policy, key.number))
             .collect();
         Ok(account)
+    }
+
+    /// What the ledger's counters don't tell and what would be lost with the account's storage: top-ups, and
+    /// the calls that went to the cheaper model. Empty if there is nothing of the kind.
+    pub fn beyond(&self) -> Vec<u8> {
+        let degraded = (self.degraded.used() > 0).then_some(&self.degraded);
+        let beyond = (self.daily.beyond(), self.monthly.beyond(), degraded);
+        if let (None, None, None) = beyond {
+            return Vec::new();
+        }
+        postcard::to_extend(&beyond, vec![VERSION]).unwrap_or_default()
+    }
+
+    /// An account that was restored from the ledger's counters takes this over, too; what can't be read is
+    /// not there.
+    pub fn restore_beyond(&mut self, bytes: &[u8]) {
+        let Some((&VERSION, body)) = bytes.split_first() else {
+            return;
+        };
+        let Ok((daily, monthly, degraded)) = postcard::from_bytes::<Beyond>(body) else {
+            return;
+        };
+        if let Some(daily) = daily {
+            self.daily.adopt_top_ups(daily);
+        }
+        if let Some(monthly) = monthly {
+            self.monthly.adopt_top_ups(monthly);
+        }
+        if let Some(degraded) = degraded {
+            self.degraded = degraded;
+        }
     }
 
     /// What has to be stored or deleted besides the packed row, since this was last asked.
@@ -145,13 +186,13 @@ impl Account {
 }
 
 fn with_more(body: &[u8]) -> Result<Account, postcard::Error> {
-    let (account, more) = postcard::take_from_bytes::<Account>(body)?;
-    let (noted, leases) = postcard::from_bytes(more)?;
-    Ok(Account {
-        noted,
-        leases,
-        ..account
-    })
+    let (mut account, more) = postcard::take_from_bytes::<Account>(body)?;
+    let (latencies, more) = postcard::take_from_bytes(more)?;
+    account.days.restore_latencies(latencies);
+    if !more.is_empty() {
+        (account.noted, account.leases) = postcard::from_bytes(more)?;
+    }
+    Ok(account)
 }
 
 fn restore_pages(

@@ -3,6 +3,7 @@ use std::collections::{BTreeMap, VecDeque};
 use serde::{Deserialize, Serialize};
 
 use super::LocalDate;
+use super::latency::{Latency, Took};
 use super::reservation::{Metered, OperationKey};
 
 /// Most days that wait for the ledger; after an outage of more than that the oldest are lost.
@@ -41,6 +42,9 @@ pub struct Totals {
     pub refused_by: BTreeMap<String, u64>,
     /// The account's sequence number when these last changed.
     pub seq: u64,
+    /// How long calls waited. It came later, and is stored behind all days.
+    #[serde(skip)]
+    pub latency: Latency,
 }
 
 impl Totals {
@@ -133,6 +137,29 @@ impl DayBook {
         let totals = self.days.entry(date).or_insert_with(fresh);
         totals.seq = self.seq;
         totals
+    }
+
+    /// Counts how long a call waited that has just ended, on the newest day there is.
+    pub fn took(&mut self, today: LocalDate, took: Took) {
+        let newest = self.days.last_key_value().map_or(today, |(date, _)| *date);
+        self.on(newest).latency.note(took);
+    }
+
+    /// How long calls waited, by day.
+    pub fn latencies(&self) -> Vec<(LocalDate, Latency)> {
+        let waited = self.days.iter().filter(|(_, day)| !day.latency.is_empty());
+        waited
+            .map(|(date, day)| (*date, day.latency.clone()))
+            .collect()
+    }
+
+    /// Puts back what was stored apart.
+    pub fn restore_latencies(&mut self, latencies: Vec<(LocalDate, Latency)>) {
+        for (date, latency) in latencies {
+            if let Some(day) = self.days.get_mut(&date) {
+                day.latency = latency;
+            }
+        }
     }
 
     /// Makes room for `date`.

@@ -1,7 +1,6 @@
 //! The caller's inbox: `/api/notifications`.
 
 use serde_json::{Value, json};
-use worker::Method;
 
 use crate::gateway::Session;
 use crate::http::limit_headers::rfc3339;
@@ -19,7 +18,6 @@ pub async fn list(call: Call) -> Handled {
 }
 
 async fn list_body(session: &mut Session) -> Handled {
-    only(session, &Method::Get)?;
     let url = session
         .call
         .request
@@ -43,7 +41,6 @@ pub async fn read(call: Call, id: &str) -> Handled {
 }
 
 async fn read_body(session: &mut Session, id: &str) -> Handled {
-    only(session, &Method::Post)?;
     session.view().await?;
     let (env, user) = (&session.call.env, &session.caller.user_id);
     let row = notifications::read(env, user, id, session.call.now)
@@ -64,13 +61,6 @@ fn shown(row: &NotificationRow) -> Value {
         "message": notice.sentence(),
         "data": notice.data,
     })
-}
-
-fn only(session: &Session, method: &Method) -> Result<(), ApiError> {
-    match session.call.request.method() {
-        asked if asked == *method => Ok(()),
-        other => Err(ApiError::MethodNotAllowed(other.to_string())),
-    }
 }
 
 const fn out() -> ApiError {

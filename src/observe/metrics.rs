@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use super::text::{Family, Kind, Series, render};
 use crate::admin::failed;
 use crate::auth;
+use crate::http::Reply;
 use crate::http::router::{Call, Handled};
-use crate::http::{ApiError, Reply};
-use crate::ledger::metrics::{self, Depths, PlanTotals, Refusals};
+use crate::ledger::metrics::{self, Depths, PlanTotals, Refusals, Waits};
 use crate::ledger::{LedgerError, alerts};
-use crate::limits::Millis;
+use crate::limits::{BUCKETS, ENDLESS, Millis, SUM};
 use worker::Env;
 
 const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -28,11 +28,6 @@ const POLICIES: [&str; 7] = [
 /// Answers the operator's Prometheus.
 pub async fn show(call: Call) -> Handled {
     auth::require_admin(&call.request, &call.env, &call.settings, call.now).await?;
-    if call.request.method() != worker::Method::Get {
-        return Err(ApiError::MethodNotAllowed(
-            call.request.method().to_string(),
-        ));
-    }
     let mut families = all(&call.env, call.now).await.map_err(failed)?;
     never_fall(&call.env, &mut families).await.map_err(failed)?;
     Ok(Reply::bytes(
@@ -43,17 +38,22 @@ pub async fn show(call: Call) -> Handled {
 }
 
 async fn all(env: &Env, now: Millis) -> Result<Vec<Family>, LedgerError> {
-    let totals = futures::future::try_join(metrics::totals(env), metrics::refusals(env));
+    let totals = futures::future::try_join3(
+        metrics::totals(env),
+        metrics::refusals(env),
+        metrics::waits(env),
+    );
     let state = futures::future::try_join4(
         metrics::jobs(env),
         metrics::depths(env),
         metrics::lag(env, now),
         alerts::open_by_kind(env),
     );
-    let ((plans, refusals), (jobs, depths, lag, alerts)) =
+    let ((plans, refusals, waited), (jobs, depths, lag, alerts)) =
         futures::future::try_join(totals, state).await?;
     let mut families = plan_families(&plans);
     families.push(refused(&refusals));
+    families.extend(waits(&waited));
     let word = |(status, count): (String, u64)| Series::new(vec![("status", status)], count);
     families.extend([
         Family::gauge(
@@ -146,6 +146,36 @@ fn refused(refusals: &[Refusals]) -> Family {
     )
 }
 
+fn waits(waits: &[Waits]) -> [Family; 2] {
+    let of = |stage: &str, name, help| {
+        let count = |bucket: &str| {
+            let mut found = waits
+                .iter()
+                .filter(|w| w.stage == stage && w.bucket == bucket);
+            found.next().map_or(0, |w| w.total)
+        };
+        let mut total: u64 = 0;
+        let buckets = BUCKETS.map(|end| {
+            total = total.saturating_add(count(&end.to_string()));
+            (end, total)
+        });
+        let all = total.saturating_add(count(ENDLESS));
+        Family::waits(name, help, &buckets, all, count(SUM))
+    };
+    [
+        of(
+            "account",
+            "sluice_account_latency_seconds",
+            "What dispatched calls waited for their account.",
+        ),
+        of(
+            "upstream",
+            "sluice_upstream_latency_seconds",
+            "What dispatched calls waited for the beginning of the provider's answer.",
+        ),
+    ]
+}
+
 /// A policy refuses because it is used up; everything else that refuses is no policy.
 fn policy_and_reason(reason: &str) -> (&str, &str) {
     if POLICIES.contains(&reason) || reason.starts_with("endpoint:") {
@@ -174,7 +204,7 @@ async fn never_fall(env: &Env, families: &mut [Family]) -> Result<(), LedgerErro
     let mut marks = BTreeMap::new();
     for family in families
         .iter_mut()
-        .filter(|family| family.kind == Kind::Counter)
+        .filter(|family| family.kind != Kind::Gauge)
     {
         for series in &mut family.series {
             let id = series.id(family.name);

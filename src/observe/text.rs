@@ -21,10 +21,13 @@ pub enum Kind {
     Counter,
     /// They come and go.
     Gauge,
+    /// Buckets, their sum and their count, which only grow.
+    Histogram,
 }
 
 /// One number of a family.
 pub struct Series {
+    suffix: &'static str,
     labels: Vec<(&'static str, String)>,
     /// The number.
     pub value: u64,
@@ -39,6 +42,39 @@ impl Family {
             name,
             help,
             kind: Kind::Counter,
+            series,
+        }
+    }
+
+    /// A family of waits: how many lasted at most so many milliseconds, how many there were, and their sum.
+    pub fn waits(
+        name: &'static str,
+        help: &'static str,
+        buckets: &[(u64, u64)],
+        count: u64,
+        sum: u64,
+    ) -> Self {
+        let bucket = |end: String, count| Series {
+            suffix: "_bucket",
+            ..Series::new(vec![("le", end)], count)
+        };
+        let mut series: Vec<_> = buckets
+            .iter()
+            .map(|(end, count)| bucket(seconds(*end), *count))
+            .collect();
+        series.push(bucket("+Inf".to_owned(), count));
+        series.push(Series {
+            suffix: "_sum",
+            ..Series::seconds(Vec::new(), sum)
+        });
+        series.push(Series {
+            suffix: "_count",
+            ..Series::new(Vec::new(), count)
+        });
+        Self {
+            name,
+            help,
+            kind: Kind::Histogram,
             series,
         }
     }
@@ -58,6 +94,7 @@ impl Series {
     /// A whole number.
     pub const fn new(labels: Vec<(&'static str, String)>, value: u64) -> Self {
         Self {
+            suffix: "",
             labels,
             value,
             thousandths: false,
@@ -67,6 +104,7 @@ impl Series {
     /// A number of seconds, given in milliseconds.
     pub const fn seconds(labels: Vec<(&'static str, String)>, millis: u64) -> Self {
         Self {
+            suffix: "",
             labels,
             value: millis,
             thousandths: true,
@@ -75,22 +113,27 @@ impl Series {
 
     /// The series' name: the family's, with its labels.
     pub fn id(&self, family: &str) -> String {
+        let name = format!("{family}{}", self.suffix);
         if self.labels.is_empty() {
-            return family.to_owned();
+            return name;
         }
         let pairs = self
             .labels
             .iter()
             .map(|(name, value)| format!("{name}=\"{}\"", escaped(value)));
-        format!("{family}{{{}}}", pairs.collect::<Vec<_>>().join(","))
+        format!("{name}{{{}}}", pairs.collect::<Vec<_>>().join(","))
     }
 
     fn number(&self) -> String {
         if self.thousandths {
-            return format!("{}.{:03}", self.value / 1_000, self.value % 1_000);
+            return seconds(self.value);
         }
         self.value.to_string()
     }
+}
+
+fn seconds(millis: u64) -> String {
+    format!("{}.{:03}", millis / 1_000, millis % 1_000)
 }
 
 /// All families as Prometheus reads them.
@@ -100,6 +143,7 @@ pub fn render(families: &[Family]) -> String {
         let kind = match family.kind {
             Kind::Counter => "counter",
             Kind::Gauge => "gauge",
+            Kind::Histogram => "histogram",
         };
         // Writing to a string can't fail.
         let _ = writeln!(text, "# HELP {} {}", family.name, family.help);
@@ -136,5 +180,16 @@ mod tests {
             "# HELP y_seconds Lag.\n# TYPE y_seconds gauge\ny_seconds 1.205\n"
         );
         assert_eq!(render(&[calls, lag]), expected);
+    }
+
+    #[test]
+    fn waits_read_as_the_format_says() {
+        let waits = Family::waits("z_seconds", "Waits.", &[(5, 2), (1_000, 3)], 4, 90_005);
+        let expected = concat!(
+            "# HELP z_seconds Waits.\n# TYPE z_seconds histogram\n",
+            "z_seconds_bucket{le=\"0.005\"} 2\nz_seconds_bucket{le=\"1.000\"} 3\n",
+            "z_seconds_bucket{le=\"+Inf\"} 4\nz_seconds_sum 90.005\nz_seconds_count 4\n"
+        );
+        assert_eq!(render(&[waits]), expected);
     }
 }

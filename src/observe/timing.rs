@@ -1,6 +1,6 @@
 use std::cell::Cell;
 
-use crate::limits::Span;
+use crate::limits::{Span, Took};
 
 /// Something a call waits for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -24,6 +24,14 @@ impl Timing {
         let cell = self.cell(stage);
         let before = cell.get().unwrap_or(Span::ZERO);
         cell.set(Some(Span(before.0.saturating_add(span.0))));
+    }
+
+    /// All of it, for the account.
+    pub fn took(&self) -> Took {
+        Took {
+            account: self.of(Stage::Account),
+            upstream: self.of(Stage::Upstream),
+        }
     }
 
     /// How long a stage took; `None`: there was none.

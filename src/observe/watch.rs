@@ -101,7 +101,8 @@ const fn millis(span: Span) -> f64 {
 
 /// A name for the route, out of a fixed set: paths are written by callers.
 fn route_of(path: &str) -> &'static str {
-    const ROUTES: [&str; 20] = [
+    const ROUTES: [&str; 21] = [
+        "/admin",
         "/api/ai/query",
         "/api/keys",
         "/api/limits/consume",

@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::operation::Operation;
 use super::{operator, parts, paths, schemas};
+use crate::http::doors;
 
 /// Set to anything, the copy is written anew.
 const UPDATE: &str = "UPDATE_OPENAPI";
@@ -42,7 +43,7 @@ const DESCRIPTION: &str = "\
 Holds every user of an LLM or HTTP API to their plan.\n\n\
 Every answer carries `x-request-id` and, unless it says otherwise, `cache-control: no-store`. In plans `null` is \
 unlimited and `0` or `[]` is none. JSON that names a member twice is refused, and so are members nobody knows, \
-but for the LLM routes, where they go on to the provider. A known path with another method is a 405; the preflight \
+but for the LLM routes, where they go on to the provider. A known path with another method is a 405 with `Allow`; the preflight \
 `OPTIONS` is answered with 204 on every path, before authentication.\n\n\
 Any path that is none of these may be one of the operator's protected routes (`/admin/routes`): its answer is that \
 of the operator's own service, with the headers that tell of limits, or one of the errors described here.";
@@ -134,6 +135,25 @@ fn the_copy_that_is_served_is_up_to_date() {
         now == super::DOCUMENT,
         "src/openapi/openapi.json is stale: `{UPDATE}=1 cargo test openapi` writes it"
     );
+}
+
+#[test]
+fn every_route_is_described_and_no_other() {
+    let own = doors::ROUTES
+        .iter()
+        .map(|route| (route.method, route.pattern));
+    let desk = crate::admin::all().map(|route| (route.method, route.pattern));
+    let served: BTreeSet<_> = own
+        .chain(desk)
+        .map(|(method, pattern)| (method.to_ascii_lowercase(), pattern.replace("*}", "}")))
+        .collect();
+    let document = document();
+    let paths = document["paths"].as_object().unwrap();
+    let described = paths.iter().flat_map(|(path, methods)| {
+        let methods = methods.as_object().unwrap().keys();
+        methods.map(move |method| (method.clone(), path.clone()))
+    });
+    assert_eq!(described.collect::<BTreeSet<_>>(), served);
 }
 
 #[test]

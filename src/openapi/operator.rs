@@ -54,7 +54,7 @@ fn described(method: &'static str, pattern: &str) -> Operation {
     };
     let plan = json!({"anyOf": [named("Plan"), named("BrokenPlan")]});
     match (method, pattern) {
-        ("GET", "/admin/") => new("listAdminRoutes", "What there is at this desk.").answer(200, "Its routes.", page(named("AdminRoute"))),
+        ("GET", "/admin") => new("listAdminRoutes", "What there is at this desk.").answer(200, "Its routes.", page(named("AdminRoute"))),
 
         ("GET", "/admin/plans") => list("listPlans", "The plans.", plan),
         ("POST", "/admin/plans") => create("createPlan", "A new plan. What is left out is unlimited.", "NewPlan", "Plan"),
@@ -62,7 +62,7 @@ fn described(method: &'static str, pattern: &str) -> Operation {
         ("PATCH", "/admin/plans/{plan_id}") => change("changePlan", "Changes members of a plan.", "PlanPatch", "Plan"),
         ("DELETE", "/admin/plans/{plan_id}") => delete("deletePlan", "Deletes a plan nobody is on."),
 
-        ("GET", "/admin/users") => list("listUsers", "The users.", named("User")).parameters(&["prefix"]),
+        ("GET", "/admin/users") => list("listUsers", "The users.", named("User")).parameters(&["prefix", "onPlan"]),
         ("POST", "/admin/users") => create("createUser", "A new user.", "NewUser", "User"),
         ("GET", "/admin/users/{user_id}") => show("getUser", "One user.", "User"),
         ("PATCH", "/admin/users/{user_id}") => change("changeUser", "Changes a user, blocks and unblocks.", "UserPatch", "User"),

@@ -418,13 +418,24 @@ const HEADERS: [Header; 31] = [
     ),
 ];
 
+/// Headers that are there wherever an answer refers to them.
+const ALWAYS: [&str; 6] = [
+    "XRequestId",
+    "RequestId",
+    "WWWAuthenticate",
+    "ETag",
+    "Location",
+    "CacheControl",
+];
+
 /// Every header that answers refer to.
 pub fn all_headers() -> Value {
     let one = |(name, _, description, pattern, example): &Header| {
         let schema = json!({"type": "string", "pattern": pattern});
+        let required = ALWAYS.contains(name);
         (
             (*name).to_owned(),
-            json!({"description": description, "schema": schema, "example": example}),
+            json!({"description": description, "required": required, "schema": schema, "example": example}),
         )
     };
     Value::Object(HEADERS.iter().map(one).collect())
@@ -468,6 +479,7 @@ pub fn parameters() -> Value {
         "prefix": in_query("q", "Beginning of an id or an email address.", json!({"type": "string", "maxLength": 254})),
         "jobStatus": in_query("status", "Only jobs of this status.", named("JobStatus")),
         "alertStatus": in_query("status", "Only alerts of this status.", json!({"type": "string", "enum": ["open", "closed"]})),
+        "onPlan": in_query("plan_id", "Only those on this plan.", text.clone()),
         "ofUser": in_query("user_id", "Only those of this user.", text),
         "ifMatch": in_header("If-Match", "The `ETag` of the version that is meant; another one is a 412.", json!({"type": "string", "examples": ["\"v3\""]})),
         "prefer": in_header("Prefer", "`respond-async`: do it later if it can't be done now, and answer 202.", json!({"type": "string", "examples": ["respond-async"]})),

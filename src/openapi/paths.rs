@@ -80,14 +80,20 @@ fn llm(dialect: Dialect) -> Operation {
         Dialect::Messages | Dialect::CountTokens => Desk::Anthropic,
         _ => Desk::OpenAi,
     };
+    let gives_what = if dialect.can_stream() {
+        "The provider's answer; with `stream`, its events one after the other."
+    } else {
+        "The provider's answer."
+    };
     let mut content = json!({"application/json": {"schema": named(gives)}});
     if dialect.can_stream() {
-        content["text/event-stream"] = json!({"schema": {"type": "string", "description": "The provider's events, one after the other."}});
+        // No schema: tools disagree on whether one would tell of an event or of all of them.
+        content["text/event-stream"] = json!({});
     }
     let operation = Operation::new(desk, "POST", dialect.path(), id, summary)
         .tag("llm")
         .body(takes)
-        .answers_with(200, "The provider's answer.", &[], content)
+        .answers_with(200, gives_what, &[], content)
         .errors(&LLM_ERRORS);
     if dialect != Dialect::CountTokens {
         or_later(operation)

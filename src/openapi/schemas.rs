@@ -12,7 +12,7 @@ use crate::ledger::{
     audit, jobs::JobStatus, models::ModelRow, routes::RouteRow, stats, usage, users::User,
 };
 use crate::limits::{PolicyKind, Unit};
-use crate::plans::Plan;
+use crate::plans::{DEFAULT_WINDOW, Plan};
 
 /// Every schema by its name.
 pub fn all() -> Value {
@@ -84,7 +84,8 @@ fn versioned(row: Value) -> Value {
 
 /// A plan in its four ways: new, changed, overridden, shown.
 fn plans() -> Named {
-    let new = taken::<Plan>();
+    let mut new = taken::<Plan>();
+    as_written(&mut new["properties"]);
     let mut patch = new.clone();
     let fields = patch.as_object_mut().expect("an object");
     fields.shift_remove("required");
@@ -112,6 +113,17 @@ fn plans() -> Named {
         ("Plan", versioned(shown::<Plan>())),
         ("BrokenPlan", broken),
     ]
+}
+
+/// What the type does not say of how a plan may be written.
+fn as_written(fields: &mut Value) {
+    fields["notify_at"]["items"]["exclusiveMinimum"] = json!(0);
+    let mut window = fields["window"].take();
+    let description = window
+        .as_object_mut()
+        .and_then(|one| one.shift_remove("description"));
+    fields["window"] =
+        json!({"description": description, "anyOf": [window, {"const": DEFAULT_WINDOW}]});
 }
 
 fn without_defaults(schema: &mut Map<String, Value>) {
@@ -158,7 +170,10 @@ fn of_callers() -> Named {
         "window_seconds": count_or_null(),
         "resets_at": time(),
     }));
-    let quota = object(json!({
+    let next_plan = object(json!({
+        "plan_id": text(), "name": text(), "daily_limit": count_or_null(), "monthly_token_limit": count_or_null(),
+    }));
+    let mut quota = object(json!({
         "object": {"const": "quota"},
         "user_id": text(),
         "plan": object(json!({"plan_id": text(), "name": text()})),
@@ -166,6 +181,9 @@ fn of_callers() -> Named {
         "policies": list(named("Policy")),
         "blocked": {"type": "boolean"},
     }));
+    quota["properties"]["next_plan"] = next_plan;
+    quota["properties"]["next_plan"]["description"] =
+        json!("What the plan one step up has more of, for the caller.");
     let job = object(json!({
         "id": text(),
         "object": {"const": "job"},
@@ -343,7 +361,7 @@ fn llm_requests() -> Named {
     let bound = json!({"type": ["integer", "null"], "minimum": 1, "description": "Held to the plan's `max_tokens_per_request`."});
     let stream =
         json!({"type": ["boolean", "null"], "description": "Answer as `text/event-stream`."});
-    let some = json!({"anyOf": [{"type": "string"}, {"type": "array"}]});
+    let some = json!({"anyOf": [{"type": "string"}, {"type": "array", "minItems": 1}]});
     let to_provider = "Members not named here go on to the provider as they are.";
     let simple = json!({
         "type": "object",

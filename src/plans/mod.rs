@@ -6,5 +6,7 @@ mod plan;
 mod standing;
 
 pub use ladder::next_above;
+#[cfg(test)]
+pub use plan::DEFAULT_WINDOW;
 pub use plan::{InvalidPlan, MAX_COUNT, OnOutage, OverQuota, Plan, Strategy, check_name};
 pub use standing::{Standing, UserStatus};

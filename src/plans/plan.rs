@@ -47,6 +47,7 @@ pub struct Plan {
     pub max_tokens_mode: MaxTokensMode,
     /// Exact model names, or prefixes with one trailing `*`; `None` is all.
     #[serde(default)]
+    #[cfg_attr(test, schemars(length(max = 200)))]
     pub allowed_models: Option<Vec<ModelPattern>>,
     /// Token bucket over calls.
     #[serde(default)]
@@ -130,7 +131,7 @@ impl<'de> Deserialize<'de> for WindowSetting {
 }
 
 /// The word by which a change or an override goes back to the gateway's setting.
-const DEFAULT_WINDOW: &str = "default";
+pub const DEFAULT_WINDOW: &str = "default";
 
 struct WindowReader;
 

@@ -13,6 +13,7 @@ import { Miniflare, NoOpLog } from "miniflare";
 import { parse } from "smol-toml";
 import { family, signal } from "../../scripts/lib/processes.mjs";
 import { inRoot, root } from "../../scripts/lib/paths.mjs";
+import { documentOf } from "./document.mjs";
 import { createKey, createPlan, createUser, quotaRow, usageRows } from "./rows.mjs";
 import { splitSql } from "./sql.mjs";
 
@@ -26,11 +27,12 @@ export const secrets = {
 /**
  * Starts the gateway.
  * `vars` and `secrets` override wrangler.toml (null takes one away); `upstream` (from `startUpstream`) becomes the
- * default provider; `ai` (another one) answers in place of Workers AI;
+ * default provider; `ai` (another one) answers in place of Workers AI; `analytics: true` binds Analytics Engine;
  * `persist` is a directory to keep the stores in (default: a fresh one that `stop` removes);
  * `faults` are rules in force from the start; `assets: true` puts the console's router in front, as in production;
  * `direct: true` adds `directUrl`, a port past Miniflare's own entry, for measuring; `worker` is JavaScript to run in
- * place of the build, for tests of this harness itself.
+ * place of the build, for tests of this harness itself; `outbound` answers all that the Worker fetches, in place of the
+ * network.
  */
 export async function startGateway(options = {}) {
   const gateway = new Gateway(options);
@@ -98,14 +100,22 @@ class Gateway {
 
   /** One call, read to its end: {status, headers, text, body}; `body` is the parsed JSON, or undefined. */
   async call(path, { key, json, headers, method, body, ...init } = {}) {
+    const asked = method ?? (json !== undefined || body !== undefined ? "POST" : "GET");
     const answer = await this.fetch(path, {
-      method: method ?? (json !== undefined || body !== undefined ? "POST" : "GET"),
+      method: asked,
       headers: { ...(key && { authorization: `Bearer ${key}` }), ...(json !== undefined && { "content-type": "application/json" }), ...headers },
       body: json !== undefined ? JSON.stringify(json) : body,
       ...init,
     });
     const text = await answer.text();
-    return { status: answer.status, headers: answer.headers, text, body: parsed(text) };
+    const read = { status: answer.status, headers: answer.headers, text, body: parsed(text) };
+    this.document?.check(asked, path, read);
+    return read;
+  }
+
+  /** From now on every answer that `call` reads has to be one that openapi.json tells of. */
+  async keepToDocument() {
+    this.document = await documentOf(this);
   }
 
   /** A call of the operator. */
@@ -139,7 +149,7 @@ class Gateway {
     await this.#control({ rules });
   }
 
-  /** Adds one rule: {binding, mode: "error" | "hang" | "slow" | "commit-then-error" | "garbage", …}. */
+  /** Adds one rule: {binding, mode: "error" | "hang" | "slow" | "commit-then-error" | "garbage" | "trap", …}. */
   fault(rule) {
     return this.faults([...this.#rules, rule]);
   }
@@ -151,6 +161,11 @@ class Gateway {
   /** How often each binding was called since the last `resetCalls`: {"DB.all": 2, "ACCOUNTS.fetch": 1}. */
   calls() {
     return this.#control({ calls: "show" });
+  }
+
+  /** The data points of Analytics Engine since the last time, where the gateway was started with `analytics`. */
+  points() {
+    return this.#control({ points: "take" });
   }
 
   resetCalls() {
@@ -213,10 +228,10 @@ class Gateway {
 }
 
 /** wrangler.toml in Miniflare's words, with the settings of the test. */
-function workerConfig({ vars, secrets: changed, upstream, ai, assets, direct, worker }) {
+function workerConfig({ vars, secrets: changed, upstream, ai, analytics, assets, direct, outbound, worker }) {
   const file = parse(readFileSync(inRoot("wrangler.toml"), "utf8"));
   const provider = upstream && { UPSTREAM_BASE_URL: `${upstream.url}/v1`, UPSTREAM_API_KEY: "upstream-secret" };
-  const bindings = { ...file.vars, ENVIRONMENT: "test", ...secrets, ...provider, ...(ai && { HARNESS_AI_URL: ai.url }), ...vars, ...changed };
+  const bindings = { ...file.vars, ENVIRONMENT: "test", ...secrets, ...provider, ...(ai && { HARNESS_AI_URL: ai.url }), ...(analytics && { HARNESS_ANALYTICS: "yes" }), ...vars, ...changed };
   for (const [name, value] of Object.entries(bindings)) if (value == null) delete bindings[name];
   return {
     name: file.name,
@@ -231,6 +246,7 @@ function workerConfig({ vars, secrets: changed, upstream, ai, assets, direct, wo
     queueProducers: pairs(file.queues.producers, (one) => [one.binding, { queueName: one.queue }]),
     queueConsumers: pairs(file.queues.consumers, (one) => [one.queue, consumer(one)]),
     ...(assets && { assets: consoleAssets(file.assets) }),
+    ...(outbound && { outboundService: outbound }),
     ...(direct && { unsafeDirectSockets: [{ host: "127.0.0.1", port: 0 }] }),
   };
 }

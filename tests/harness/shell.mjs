@@ -20,10 +20,10 @@ export function startShell() {
   };
 }
 
-/** A program run to its end, without blocking the gateway beside it: {code, output}. */
-export function run(program, args, env = process.env, input) {
+/** A program run to its end, or for `timeout` ms, without blocking the gateway beside it: {code, output}; no code: it was ended. */
+export function run(program, args, env = process.env, input, timeout) {
   return new Promise((resolve, reject) => {
-    const child = spawn(program, args, { env, stdio: ["pipe", "pipe", "pipe"] });
+    const child = spawn(program, args, { env, timeout, stdio: ["pipe", "pipe", "pipe"] });
     let output = "";
     for (const stream of [child.stdout, child.stderr]) stream.on("data", (bytes) => (output += bytes));
     child.on("error", reject);

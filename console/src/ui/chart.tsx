@@ -42,7 +42,7 @@ export function Chart({ title, dates, series, format }: ChartProps) {
   useEffect(() => {
     const [plotHost, legendHost] = [host.current, legend.current];
     if (!plotHost || !legendHost) return;
-    const plot = new uPlot(options(plotHost, legendHost, dates, series, format), columns(dates, series), plotHost);
+    const plot = new uPlot(options(plotHost, legendHost, series, format), columns(dates, series), plotHost);
     const watcher = new ResizeObserver(() => plot.setSize({ width: plotHost.clientWidth, height: HEIGHT_PX }));
     watcher.observe(plotHost);
     return () => {
@@ -83,7 +83,6 @@ function columns(dates: string[], series: Series[]): uPlot.AlignedData {
 function options(
   host: HTMLElement,
   legendHost: HTMLElement,
-  dates: string[],
   series: Series[],
   format: (value: number) => string,
 ): uPlot.Options {
@@ -116,12 +115,12 @@ function options(
     ],
     series: [
       { label: t('col.date'), value: (_plot, seconds) => (seconds === null ? '–' : day(seconds * 1000)) },
-      ...series.map((one) => seriesOptions(host, one, dates.length, format)),
+      ...series.map((one) => seriesOptions(host, one, format)),
     ],
   };
 }
 
-function seriesOptions(host: HTMLElement, one: Series, days: number, format: (value: number) => string): uPlot.Series {
+function seriesOptions(host: HTMLElement, one: Series, format: (value: number) => string): uPlot.Series {
   const colour = colourOf(host, one.colour);
   const shared: uPlot.Series = {
     label: one.label,
@@ -132,7 +131,7 @@ function seriesOptions(host: HTMLElement, one: Series, days: number, format: (va
     const paths = uPlot.paths.bars?.({ size: [0.7, 28] });
     return { ...shared, fill: colour, width: 0, points: { show: false }, ...(paths ? { paths } : {}) };
   }
-  return { ...shared, width: 2, points: { show: days === 1, size: 6 } };
+  return { ...shared, width: 2, points: { show: true, size: 6 } };
 }
 
 function named(one: Series, index: number, format: (value: number) => string): string {

@@ -6,6 +6,8 @@
 
 mod claims;
 mod fetch;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod jwk;
 mod jwks;
 mod keys;

@@ -16,6 +16,7 @@ use super::headers;
 use super::table::Route;
 use crate::account::wire::Snapshot;
 use crate::budget::within;
+use crate::clock;
 use crate::gateway::conduct::AccountLink;
 use crate::gateway::hangup::HangUp;
 use crate::gateway::session::{Pass, Session};
@@ -23,6 +24,7 @@ use crate::http::path::Path;
 use crate::http::router::Handled;
 use crate::http::{ApiError, Reply};
 use crate::limits::{Outcome, PolicyName, Span};
+use crate::settings::Settings;
 
 /// The call counts; what the service did with it is not measured.
 const COUNTS: Outcome = Outcome::Used {
@@ -48,6 +50,7 @@ pub async fn run(session: &mut Session, route: &Rc<Route>, path: &Path, pass: &P
     let (tell, told) = oneshot::channel();
     let task = Task {
         account,
+        settings: session.call.settings.clone(),
         head_only: request.inner().method() == "HEAD",
         request,
         timeout: route.timeout(),
@@ -72,6 +75,7 @@ struct Head {
 /// A call that outlives its answer: whatever way it ends, it ends here and is settled once.
 struct Task {
     account: AccountLink,
+    settings: Rc<Settings>,
     request: Request,
     timeout: Span,
     head_only: bool,
@@ -80,6 +84,7 @@ struct Task {
 
 impl Task {
     async fn run(self, mut left: HangUp, tell: oneshot::Sender<Head>) {
+        let began = clock::now(&self.settings);
         let abort = AbortController::default();
         let signal = abort.signal();
         let fetch = Fetch::Request(self.request);
@@ -94,6 +99,7 @@ impl Task {
                 }
             }
         };
+        self.account.waited(clock::now(&self.settings).since(began));
         let failure = match sent {
             Ok(Ok(response)) if (200..=599).contains(&response.status_code()) => {
                 let answer = Answer {

@@ -209,6 +209,52 @@ fn an_account_starts_where_the_ledger_left_it() {
 }
 
 #[test]
+fn top_ups_and_the_cheaper_lane_survive_the_ledger() {
+    let limits = Limits {
+        daily: Some(2),
+        ..limits()
+    };
+    let mut account = Account::new();
+    let until = NOON.plus(Span::hours(48));
+    account
+        .grant(NOON, &limits, PolicyName::Daily, 2, Some(until))
+        .unwrap();
+    for index in 0..3 {
+        passes(&mut account, NOON, &limits, &dispatch(index));
+    }
+    let told = account.beyond();
+    let hex: String = told.iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(
+        hex,
+        "01010180e8cfc4ec3380a0e9edec3303010201020180b4cfabed330000000000"
+    );
+    let known = account.quota_snapshot(NOON);
+    let restored = || {
+        let daily = Some((known.daily_used, known.day.start));
+        let mut restored = Account::restore(known.seq, daily, None, account.unflushed());
+        restored.restore_beyond(&told);
+        restored
+    };
+    for later in [NOON, NOON.plus(Span::hours(24))] {
+        let (mut lost, mut kept) = (restored(), account.clone());
+        let seen = |a: &mut Account| {
+            a.admit(later, &limits, &dispatch("x"));
+            let line = line(a, later, &limits, PolicyName::Daily);
+            (line.limit, line.used)
+        };
+        assert_eq!(
+            seen(&mut lost),
+            seen(&mut kept),
+            "one of the two is used up by tomorrow"
+        );
+    }
+    assert_eq!(
+        serde_json::to_string(&Account::new().beyond()).unwrap(),
+        "{}"
+    );
+}
+
+#[test]
 fn a_rolling_day_survives_the_ledger() {
     let mut limits = limits();
     limits.reset.mode = ResetMode::Rolling;

@@ -2,12 +2,13 @@
 // and a control door (`POST /__harness`) through which a test sets faults and looks into an account.
 import { WorkerEntrypoint } from "cloudflare:workers";
 import * as built from "../../../build/index.js";
-import { faulty, setRules, takeCalls, trapped, trappedBatch } from "./faults.mjs";
+import { faulty, setRules, takeCalls, takePoints, trapped, trappedBatch } from "./faults.mjs";
 
 export default class Harness extends WorkerEntrypoint {
   constructor(ctx, env) {
     super(ctx, env);
     this.built = new built.default(ctx, faulty(env));
+    this.built.ctx = trapped(ctx, "CONTEXT");
   }
 
   fetch(request) {
@@ -26,6 +27,7 @@ export default class Harness extends WorkerEntrypoint {
     const command = await request.json();
     if (command.rules) return Response.json(setRules(command.rules) ?? {});
     if (command.forget) return Response.json((globalThis.__worker_init_state.criticalError = true));
+    if (command.points) return Response.json(takePoints());
     if (command.calls) return Response.json(takeCalls(command.calls === "reset"));
     const account = this.env.ACCOUNTS.getByName(command.account);
     return account.fetch("http://harness/", { method: "POST", body: JSON.stringify(command) });
@@ -35,7 +37,7 @@ export default class Harness extends WorkerEntrypoint {
 export class Account {
   constructor(ctx, env) {
     this.ctx = ctx;
-    this.built = new built.Account(trapped(ctx), faulty(env));
+    this.built = new built.Account(trapped(ctx, "STATE"), faulty(env));
   }
 
   fetch(request) {

@@ -5,6 +5,7 @@ import { fakeAi } from "./ai.mjs";
 
 let rules = [];
 let calls = {};
+let points = [];
 
 /** Replaces all rules. A rule: {binding, mode, op?, match?, times?, skip?, ms?, message?, props?, garbage?}. */
 export function setRules(next) {
@@ -18,14 +19,28 @@ export function takeCalls(reset) {
   return seen;
 }
 
+/** The data points written since the last time this was asked. */
+export function takePoints() {
+  return points.splice(0);
+}
+
 /** The environment with its stores and queues behind the fault layer. */
 export function faulty(env) {
   const wrappers = { DB: database, CACHE: keyValue, ACCOUNTS: namespace, TASK_QUEUE: queue, NOTIFY_QUEUE: queue };
   const wrapped = { ...env };
   for (const [name, wrap] of Object.entries(wrappers)) if (env[name]) wrapped[name] = wrap(env[name], name);
   if (env.HARNESS_AI_URL) wrapped.AI = fakeAi(env.HARNESS_AI_URL);
+  if (env.HARNESS_ANALYTICS) wrapped.ANALYTICS = new AnalyticsEngineDataset();
   if (env.HARNESS_EMAIL_URL) wrapped.EMAIL = new SendEmail(env.HARNESS_EMAIL_URL);
   return wrapped;
+}
+
+/** Analytics Engine as the Worker sees it; `{binding: "ANALYTICS", mode: "error"}` makes it refuse a point. */
+class AnalyticsEngineDataset {
+  writeDataPoint({ indexes, blobs, doubles }) {
+    if (rules.some((rule) => rule.binding === "ANALYTICS" && rule.mode === "error")) throw failure(rules[0]);
+    points.push({ indexes, blobs, doubles });
+  }
 }
 
 /** The email binding as the Worker sees it; every email goes to the test as JSON. */
@@ -42,34 +57,30 @@ class SendEmail {
 }
 
 /**
- * An object's context whose id can't be read while the rule {binding: "STATE", mode: "trap"} is in force. The Worker's
- * library takes that for impossible: it panics, and the Wasm instance is gone.
+ * Traps: the Worker's library takes it for impossible that reading these throws, so it panics, and the Wasm instance
+ * is gone with all that it had in memory. Rules: {binding: "STATE" | "CONTEXT", op: "storage" | "id" | "waitUntil",
+ * mode: "trap"}, {binding: "QUEUE", op: "body", mode: "trap"}, {binding: "DB", op: "prepare", match, mode: "trap"}.
  */
-export function trapped(ctx) {
-  return new Proxy(ctx, {
-    get(target, property) {
-      if (property === "id") trap("STATE");
+export function trapped(target, binding) {
+  return new Proxy(target, {
+    get(_, property) {
+      trap(binding, property, "");
       const value = Reflect.get(target, property, target);
       return typeof value === "function" ? value.bind(target) : value;
     },
   });
 }
 
-/** A batch whose bodies can't be read while {binding: "QUEUE", mode: "trap"} is in force: a panic in the front Worker. */
+/** A batch whose messages may be trapped. */
 export function trappedBatch(batch) {
-  const message = (one) => new Proxy(one, {
-    get(target, property) {
-      if (property === "body") trap("QUEUE");
-      const value = Reflect.get(target, property, target);
-      return typeof value === "function" ? value.bind(target) : value;
-    },
-  });
-  return { queue: batch.queue, messages: batch.messages.map(message), ackAll: () => batch.ackAll(), retryAll: (options) => batch.retryAll(options) };
+  const messages = batch.messages.map((message) => trapped(message, "QUEUE"));
+  return { queue: batch.queue, messages, ackAll: () => batch.ackAll(), retryAll: (options) => batch.retryAll(options) };
 }
 
-function trap(binding) {
-  const rule = rules.find((one) => one.binding === binding && one.mode === "trap" && one.left > 0);
-  if (!rule) return;
+function trap(binding, op, text) {
+  const fits = (rule) => rule.binding === binding && rule.mode === "trap" && rule.op === op && rule.left > 0;
+  const rule = rules.find((one) => fits(one) && text.includes(one.match ?? ""));
+  if (!rule || rule.toSkip-- > 0) return;
   rule.left -= 1;
   throw new Error("trapped");
 }
@@ -89,7 +100,10 @@ const statements = new WeakMap();
 
 function database(db, name) {
   return around(db, {
-    prepare: (sql) => statement(db.prepare(sql), sql, name),
+    prepare: (sql) => {
+      trap(name, "prepare", sql);
+      return statement(db.prepare(sql), sql, name);
+    },
     batch: (list) => {
       const real = list.map((one) => statements.get(one) ?? { target: one, sql: "" });
       return through(name, "batch", real.map((one) => one.sql).join(";\n"), () => db.batch(real.map((one) => one.target)));
@@ -169,7 +183,7 @@ async function through(binding, op, text, real) {
 
 async function pick(binding, op, text) {
   for (const rule of rules) {
-    if (rule.binding !== binding || rule.left <= 0 || (rule.op && rule.op !== op)) continue;
+    if (rule.binding !== binding || rule.mode === "trap" || rule.left <= 0 || (rule.op && rule.op !== op)) continue;
     if (rule.match && !(typeof text === "function" ? await text() : text).includes(rule.match)) continue;
     if (rule.toSkip-- > 0) continue;
     rule.left -= 1;

@@ -51,8 +51,14 @@ function Turns({ conversation }: { conversation: Conversation }) {
   const last = turns.at(-1);
   useEffect(() => {
     const log = bottom.current?.parentElement;
-    if (log) log.scrollTop = log.scrollHeight;
-  }, [turns.length, last?.answer.length, last?.phase.name]);
+    const turn = bottom.current?.previousElementSibling;
+    if (!log || !turn) return;
+    const follow = new ResizeObserver(() => {
+      log.scrollTop = log.scrollHeight;
+    });
+    follow.observe(turn);
+    return () => follow.disconnect();
+  }, [turns.length]);
   const streaming = last?.phase.name === 'streaming';
   return (
     // Busy until the answer is complete: a screen reader then reads it once, not word by word.
