@@ -184,9 +184,12 @@ mod tests {
             fn every_target_is_tried_and_has_its_fuzzer() {
                 let tried = [$(stringify!($name)),*];
                 assert_eq!(TARGETS.map(|(name, _)| name), tried);
+                let read = |file: &str| fs::read_to_string(format!("{}/fuzz/{file}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+                let manifest = read("Cargo.toml");
                 for name in tried {
-                    let file = format!("{}/fuzz/fuzz_targets/{name}.rs", env!("CARGO_MANIFEST_DIR"));
-                    assert!(fs::read_to_string(file).unwrap().contains(&format!("\"{name}\"")), "{name}");
+                    let file = format!("fuzz_targets/{name}.rs");
+                    assert!(manifest.contains(&format!("name = \"{name}\"\npath = \"{file}\"")), "{name}");
+                    assert!(read(&file).contains(&format!("run(\"{name}\"")), "{name}");
                 }
             }
         };

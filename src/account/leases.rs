@@ -69,7 +69,14 @@ struct OnItsWay {
     returned: Returned,
     since: Millis,
     /// What has ended meanwhile.
-    late: Vec<(OperationId, Outcome, Took)>,
+    late: Vec<Late>,
+}
+
+/// A call that ended while its lease was on its way.
+struct Late {
+    operation: OperationId,
+    outcome: Outcome,
+    took: Took,
 }
 
 /// When a call that may be given a lease set out.
@@ -142,7 +149,11 @@ pub fn settle(
             if let Some(way) = &mut slot.on_its_way
                 && way.returned.open.iter().any(|o| o.operation == *operation)
             {
-                way.late.push((operation.clone(), outcome, took));
+                way.late.push(Late {
+                    operation: operation.clone(),
+                    outcome,
+                    took,
+                });
                 return Settled::Follows;
             }
         }
@@ -229,8 +240,8 @@ async fn bring_back(env: &Env, user: &str, asker: &Asker, follow: bool) -> bool 
         book.arrive(user, asker, departure, came, handed);
         late
     });
-    for late in late {
-        settle_late(env, user, late).await;
+    for call in late {
+        settle_late(env, user, call).await;
     }
     follows
 }
@@ -256,16 +267,12 @@ async fn deliver(
     None
 }
 
-async fn settle_late(
-    env: &Env,
-    user: &str,
-    (operation, outcome, took): (OperationId, Outcome, Took),
-) {
+async fn settle_late(env: &Env, user: &str, late: Late) {
     for attempt in 0..TRIES {
         let ask = Ask::Settle {
-            operation: operation.clone(),
-            outcome,
-            took,
+            operation: late.operation.clone(),
+            outcome: late.outcome,
+            took: late.took,
         };
         if client::ask(env, user, Asker::default(), ask).await.is_ok() {
             return;
@@ -360,7 +367,7 @@ impl Book {
     }
 
     /// It has arrived, or never will: what ended on its way.
-    fn came(&mut self, user: &str, asker: &Asker) -> Vec<(OperationId, Outcome, Took)> {
+    fn came(&mut self, user: &str, asker: &Asker) -> Vec<Late> {
         let slot = self.slot(user, asker);
         let way = slot.and_then(|slot| slot.on_its_way.take());
         way.map(|way| way.late).unwrap_or_default()

@@ -289,7 +289,7 @@ const fn is_false(value: &bool) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::{MaxTokensMode, Metered, OpenCall, Terms, Tokens, Work};
+    use crate::limits::{Latency, MaxTokensMode, Metered, OpenCall, Terms, Tokens, Work};
 
     /// An account deployed a minute ago must read what this code writes, and the other way round.
     #[test]
@@ -343,6 +343,28 @@ mod tests {
             r#""tokens_used_this_month":40,"seq":7}}}"#
         );
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn the_bytes_of_a_settlement_are_pinned_with_and_without_its_waits() {
+        let settle = |took| Ask::Settle {
+            operation: OperationId("op_1".into()),
+            outcome: Outcome::Released,
+            took,
+        };
+        let before = r#"{"settle":{"operation":"op_1","outcome":"released"}}"#;
+        let unknown = settle(Took::default());
+        assert_eq!(serde_json::to_string(&unknown).unwrap(), before);
+        assert_eq!(serde_json::from_str::<Ask>(before).unwrap(), unknown);
+        let known = settle(Took {
+            account: Some(Span(3)),
+            upstream: Some(Span(250)),
+        });
+        let expected = concat!(
+            r#"{"settle":{"operation":"op_1","outcome":"released","#,
+            r#""took":{"account":3,"upstream":250}}}"#
+        );
+        assert_eq!(serde_json::to_string(&known).unwrap(), expected);
     }
 
     #[test]
@@ -413,7 +435,7 @@ mod tests {
                 estimated: 0,
                 widest: 100,
                 lasted: Span(2_000),
-                waits: vec![1, 2],
+                waits: Latency::default(),
                 open: vec![OpenCall {
                     operation: OperationId("op_2".into()),
                     cost: 1,
@@ -432,32 +454,10 @@ mod tests {
         let text = serde_json::to_string(&ask).unwrap();
         let expected = concat!(
             r#"{"take_back":{"returned":["op_1",[3,1,1,7,5,0,100,2000],"#,
-            r#"[["op_2",[1,100,10,150000,90,10,2]]],[1,2]],"next":"op_3"}}"#
+            r#"[["op_2",[1,100,10,150000,90,10,2]]],[]],"next":"op_3"}}"#
         );
         assert_eq!(text, expected);
         assert_eq!(serde_json::from_str::<Ask>(expected).unwrap(), ask);
-    }
-
-    #[test]
-    fn the_bytes_of_a_settlement_are_pinned_with_and_without_its_waits() {
-        let settle = |took| Ask::Settle {
-            operation: OperationId("op_1".into()),
-            outcome: Outcome::Released,
-            took,
-        };
-        let before = r#"{"settle":{"operation":"op_1","outcome":"released"}}"#;
-        let unknown = settle(Took::default());
-        assert_eq!(serde_json::to_string(&unknown).unwrap(), before);
-        assert_eq!(serde_json::from_str::<Ask>(before).unwrap(), unknown);
-        let known = settle(Took {
-            account: Some(Span(3)),
-            upstream: Some(Span(250)),
-        });
-        let expected = concat!(
-            r#"{"settle":{"operation":"op_1","outcome":"released","#,
-            r#""took":{"account":3,"upstream":250}}}"#
-        );
-        assert_eq!(serde_json::to_string(&known).unwrap(), expected);
     }
 
     #[test]

@@ -53,7 +53,7 @@ pub fn of_headers(
     ];
     let chosen = choose(shown.into_iter().flatten().collect());
     let access = takes_tokens.then(|| get("cf-access-jwt-assertion"));
-    or_access(chosen, access.flatten())
+    or_access(chosen, access.flatten().filter(|token| !token.is_empty()))
 }
 
 /// The token of an `Authorization: Bearer` header; the scheme's case doesn't matter.
@@ -173,6 +173,12 @@ mod tests {
             Err(ApiError::BadCredential("malformed"))
         );
         assert_eq!(or_access(chosen(&[]), None), Err(ApiError::NoCredential));
+    }
+
+    #[test]
+    fn an_empty_assertion_is_none() {
+        let none = of_headers(|name| name.starts_with("cf-").then(String::new), true);
+        assert_eq!(none, Err(ApiError::NoCredential));
     }
 
     #[test]

@@ -301,7 +301,8 @@ impl AccountLink {
             return None;
         };
         let now = clock::now(&Settings::of(&self.env));
-        match leases::settle(&self.user, operation, outcome, self.timing.took(), now) {
+        let took = self.timing.took();
+        match leases::settle(&self.user, operation, outcome, took, now) {
             BookedBy::Here(standing) => return Some(*standing),
             BookedBy::Follows => return None,
             BookedBy::Elsewhere => {}
@@ -310,7 +311,7 @@ impl AccountLink {
             let ask = Ask::Settle {
                 operation: operation.clone(),
                 outcome,
-                took: self.timing.took(),
+                took,
             };
             match client::ask(&self.env, &self.user, self.asker.clone(), ask).await {
                 Ok(wire::Answer::Stands(standing)) => return Some(standing),

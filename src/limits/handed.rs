@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::reservation::Metered;
-use super::{MaxTokensMode, ModelPattern, OperationId, Span};
+use super::{Latency, MaxTokensMode, ModelPattern, OperationId, Span};
 
 type Row = Vec<Option<u64>>;
 
@@ -59,8 +59,8 @@ pub struct Returned {
     pub widest: u64,
     /// For how long it was spent.
     pub lasted: Span,
-    /// How long they waited: a row of [`super::Latency`].
-    pub waits: Vec<u64>,
+    /// How long they waited.
+    pub waits: Latency,
     /// Calls still under way: ordinary reservations from now on.
     pub open: Vec<OpenCall>,
 }
@@ -148,7 +148,7 @@ impl From<ReturnedRows> for Returned {
             estimated: at(&row, 5),
             widest: at(&row, 6),
             lasted: Span(at(&row, 7)),
-            waits,
+            waits: Latency::of_row(&waits),
             open: open.into_iter().map(OpenCall::from).collect(),
         }
     }
@@ -197,7 +197,7 @@ impl From<Returned> for ReturnedRows {
             returned.lease,
             numbers.map(Some).to_vec(),
             open.collect(),
-            returned.waits,
+            returned.waits.to_row(),
         )
     }
 }

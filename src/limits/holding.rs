@@ -1,7 +1,5 @@
 //! A lease where it is spent: away from its account, by plain counting.
 
-use std::collections::BTreeMap;
-
 use super::admit::{Rules, acceptable};
 use super::decide::need;
 use super::reservation::Metered;
@@ -24,8 +22,7 @@ pub struct Holding {
     calls: u64,
     tokens: Option<u64>,
     returned: Returned,
-    latency: Latency,
-    open: BTreeMap<OperationId, OpenCall>,
+    open: Vec<OpenCall>,
 }
 
 impl Holding {
@@ -41,7 +38,7 @@ impl Holding {
             estimated: 0,
             widest: 0,
             lasted: Span::ZERO,
-            waits: Vec::new(),
+            waits: Latency::default(),
             open: Vec::new(),
         };
         Self {
@@ -51,8 +48,7 @@ impl Holding {
             calls: handed.calls,
             tokens: handed.tokens,
             returned,
-            latency: Latency::default(),
-            open: BTreeMap::new(),
+            open: Vec::new(),
             handed,
         }
     }
@@ -113,7 +109,7 @@ impl Holding {
             metered: None,
             lease: call.lease,
         };
-        self.open.insert(call.operation.clone(), open);
+        self.open.push(open);
         Admission {
             reservation: Some(call.operation.clone()),
             max_tokens: tokens.max_tokens,
@@ -139,17 +135,19 @@ impl Holding {
         }
     }
 
-    /// Whether the call is under way under this lease.
-    pub fn knows(&self, operation: &OperationId) -> bool {
-        self.open.contains_key(operation)
+    fn position(&self, operation: &OperationId) -> Option<usize> {
+        self.open
+            .iter()
+            .position(|open| open.operation == *operation)
     }
 
     /// Books what a call has used; what it did not use of its tokens may be spent again. `false`: it is not
     /// under way under this lease.
     pub fn settle(&mut self, operation: &OperationId, outcome: Outcome) -> bool {
-        let Some(open) = self.open.remove(operation) else {
+        let Some(index) = self.position(operation) else {
             return false;
         };
+        let open = self.open.swap_remove(index);
         let returned = &mut self.returned;
         let used = match outcome {
             Outcome::Used {
@@ -175,14 +173,15 @@ impl Holding {
         true
     }
 
-    /// Counts how long a call waited that was just settled.
+    /// Notes how long a call waited that was just settled.
     pub fn note_took(&mut self, took: Took) {
-        self.latency.note(took);
+        self.returned.waits.note(took);
     }
 
     /// Notes what a call under way has used so far. `false`: it is not under way under this lease.
     pub fn checkpoint(&mut self, operation: &OperationId, prompt: u64, completion: u64) -> bool {
-        let Some(open) = self.open.get_mut(operation) else {
+        let position = self.position(operation);
+        let Some(open) = position.and_then(|index| self.open.get_mut(index)) else {
             return false;
         };
         let before = open.metered.unwrap_or_default();
@@ -203,7 +202,7 @@ impl Holding {
             (PolicyName::Daily, _) => (returned.spent.saturating_sub(returned.released), 0),
             (PolicyName::Rate | PolicyName::Window, _) => (returned.spent, 0),
             (PolicyName::MonthlyTokens | PolicyName::TokensPerMinute, Unit::Tokens) => {
-                let open = self.open.values().map(|open| open.tokens);
+                let open = self.open.iter().map(|open| open.tokens);
                 let used = returned.prompt.saturating_add(returned.completion);
                 (used, open.fold(0, u64::saturating_add))
             }
@@ -235,8 +234,7 @@ impl Holding {
     pub fn give_back(self) -> Returned {
         Returned {
             lasted: self.seen.since(self.departed).max(PACED),
-            waits: self.latency.to_row(),
-            open: self.open.into_values().collect(),
+            open: self.open,
             ..self.returned
         }
     }

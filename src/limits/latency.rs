@@ -61,16 +61,24 @@ impl Latency {
         [of(&self.account), of(&self.upstream)].concat()
     }
 
-    /// Adds the calls of a row.
-    pub fn add_row(&mut self, row: &[u64]) {
-        let slots = [&mut self.account, &mut self.upstream];
+    /// From such a row.
+    pub fn of_row(row: &[u64]) -> Self {
+        let mut latency = Self::default();
+        let slots = [&mut latency.account, &mut latency.upstream];
         let slots = slots.into_iter().flat_map(|one| {
             let sum = std::iter::once(&mut one.sum);
             one.counts.iter_mut().chain(sum)
         });
-        for (slot, more) in slots.zip(row) {
-            *slot = slot.saturating_add(*more);
+        for (slot, count) in slots.zip(row) {
+            *slot = *count;
         }
+        latency
+    }
+
+    /// Adds all calls of another.
+    pub fn add(&mut self, other: &Self) {
+        self.account.add(&other.account);
+        self.upstream.add(&other.upstream);
     }
 
     /// Whether no call was added.
@@ -111,6 +119,13 @@ impl Histogram {
             *count = count.saturating_add(1);
         }
         self.sum = self.sum.saturating_add(span.0);
+    }
+
+    fn add(&mut self, other: &Self) {
+        for (count, more) in self.counts.iter_mut().zip(other.counts) {
+            *count = count.saturating_add(more);
+        }
+        self.sum = self.sum.saturating_add(other.sum);
     }
 
     fn to_json(&self) -> Value {
@@ -166,17 +181,24 @@ mod tests {
     }
 
     #[test]
-    fn rows_add_up() {
-        let mut one = Latency::default();
-        assert!(one.to_row().is_empty());
-        one.note(took(5, 6));
-        let mut both = Latency::default();
-        both.note(took(0, 120_001));
-        both.add_row(&one.to_row());
-        let mut expected = Latency::default();
-        expected.note(took(5, 6));
-        expected.note(took(0, 120_001));
-        assert_eq!(both, expected);
+    fn a_row_has_every_number() {
+        let mut latency = Latency::default();
+        assert!(latency.to_row().is_empty());
+        latency.note(took(5, 120_001));
+        latency.note(took(0, 6));
+        assert_eq!(Latency::of_row(&latency.to_row()), latency);
+        assert_eq!(Latency::of_row(&[]), Latency::default());
+    }
+
+    #[test]
+    fn what_is_added_together_is_what_was_noted_together() {
+        let (mut one, mut other, mut both) = <(Latency, Latency, Latency)>::default();
+        for (latency, took) in [(&mut one, took(3, 300)), (&mut other, took(3, 90))] {
+            latency.note(took);
+            both.note(took);
+        }
+        one.add(&other);
+        assert_eq!(one, both);
     }
 
     proptest! {

@@ -6,8 +6,6 @@
 //! if it had been spent at that moment, so later than it was and never earlier. One that doesn't come back
 //! is booked as fully spent.
 
-use std::collections::VecDeque;
-
 use serde::{Deserialize, Serialize};
 
 use super::account::today;
@@ -67,10 +65,10 @@ struct Lease {
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Leases {
     out: Vec<Lease>,
-    lapsed: VecDeque<(Lease, Millis)>,
+    lapsed: Vec<(Lease, Millis)>,
     /// When the last calls were let through one by one: what shows whether a lease pays.
     #[serde(skip)]
-    pace: VecDeque<Millis>,
+    pace: Vec<Millis>,
 }
 
 /// The pace is a convenience of memory, not part of what an account is.
@@ -152,7 +150,7 @@ impl Leases {
 
     /// A call was let through one by one.
     pub fn note_pace(&mut self, now: Millis) {
-        self.pace.push_back(now);
+        self.pace.push(now);
         self.pace.retain(|at| now.since(*at) < BUSY.1 && *at <= now);
         let too_many = self.pace.len().saturating_sub(MOST_PACE);
         self.pace.drain(..too_many);
@@ -164,14 +162,12 @@ impl Leases {
             let furthest = now.plus(lease.ends.since(lease.granted_at));
             lease.ends = lease.ends.min(furthest);
         }
-        let mut lapsed: Vec<_> = self.out.extract_if(.., |lease| lease.ends <= now).collect();
-        lapsed.sort_by_key(|lease| lease.ends);
-        lapsed
+        self.out.extract_if(.., |lease| lease.ends <= now).collect()
     }
 
     fn remember_lapsed(&mut self, now: Millis, lease: Lease) {
         self.lapsed.retain(|(_, at)| now.since(*at) < MEMORY);
-        self.lapsed.push_back((lease, now));
+        self.lapsed.push((lease, now));
         let too_many = self.lapsed.len().saturating_sub(MOST_LAPSED);
         self.lapsed.drain(..too_many);
     }
@@ -275,7 +271,7 @@ impl Account {
             .lapsed
             .iter()
             .position(|(lease, _)| lease.key == key)?;
-        let (lease, _) = self.leases.lapsed.remove(index)?;
+        let (lease, _) = self.leases.lapsed.remove(index);
         // It was booked in full when it was waited for no longer. The quotas are put right; the short
         // limits have gone by that, and stay.
         self.unbook_lapsed(&lease);
@@ -336,13 +332,13 @@ impl Account {
         self.daily.book(lease.quota_day, counted);
         self.monthly.book(lease.month, used.total());
         let totals = self.days.on(lease.day);
-        totals.latency.add_row(&returned.waits);
         totals.add_tokens(used);
         totals.calls = totals
             .calls
             .saturating_add(returned.ended)
             .saturating_add(returned.open.len() as u64);
         totals.estimated_calls = totals.estimated_calls.saturating_add(returned.estimated);
+        totals.latency.add(&returned.waits);
         for open in &returned.open {
             self.reservations.open(Reservation {
                 key: OperationKey::of(&open.operation),

@@ -86,16 +86,12 @@ impl Account {
     /// The packed row. It is whole only with the pages that [`Account::take_changes`] tells to store.
     pub fn encode(&self) -> Vec<u8> {
         let latencies = self.days.latencies();
-        let even_later = !self.noted.is_empty() || !self.leases.is_empty();
-        if latencies.is_empty() && !even_later {
+        if self.noted.is_empty() && self.leases.is_empty() && latencies.is_empty() {
             return postcard::to_extend(self, vec![VERSION]).unwrap_or_default();
         }
+        let more = (&self.noted, &self.leases, latencies);
         postcard::to_extend(self, vec![WITH_MORE])
-            .and_then(|bytes| postcard::to_extend(&latencies, bytes))
-            .and_then(|bytes| match even_later {
-                true => postcard::to_extend(&(&self.noted, &self.leases), bytes),
-                false => Ok(bytes),
-            })
+            .and_then(|bytes| postcard::to_extend(&more, bytes))
             .unwrap_or_default()
     }
 
@@ -186,12 +182,14 @@ impl Account {
 }
 
 fn with_more(body: &[u8]) -> Result<Account, postcard::Error> {
-    let (mut account, more) = postcard::take_from_bytes::<Account>(body)?;
-    let (latencies, more) = postcard::take_from_bytes(more)?;
+    let (account, more) = postcard::take_from_bytes::<Account>(body)?;
+    let (noted, leases, latencies) = postcard::from_bytes(more)?;
+    let mut account = Account {
+        noted,
+        leases,
+        ..account
+    };
     account.days.restore_latencies(latencies);
-    if !more.is_empty() {
-        (account.noted, account.leases) = postcard::from_bytes(more)?;
-    }
     Ok(account)
 }
 
