@@ -26,9 +26,21 @@ mod remembered;
 mod settings;
 mod snapshot;
 
+use worker::wasm_bindgen::{self, prelude::wasm_bindgen};
 use worker::{
     Context, Env, MessageBatch, Request, Response, ScheduleContext, ScheduledEvent, event,
 };
+
+#[wasm_bindgen(module = "/js/tasks.js")]
+extern "C" {
+    #[wasm_bindgen(js_name = runTasksAsReactions)]
+    fn run_tasks_as_reactions();
+}
+
+#[event(start)]
+fn start() {
+    run_tasks_as_reactions();
+}
 
 #[event(fetch)]
 async fn fetch(request: Request, env: Env, context: Context) -> worker::Result<Response> {

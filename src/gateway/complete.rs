@@ -1,13 +1,14 @@
 //! One admitted call and its provider: sending it, and taking the whole of an answer that is no stream.
 
 use serde_json::Value;
+use web_sys::ReadableStream;
 use worker::AbortController;
 
 use super::mock_upstream;
 use super::models::Target;
 use super::request::LlmRequest;
 use super::session::Pass;
-use super::upstream::{self, Answer, Chunks, Upstream};
+use super::upstream::{self, Answer, Upstream};
 use super::usage::{self, Usage};
 use super::workers_ai;
 use crate::http::ApiError;
@@ -95,8 +96,13 @@ impl Dispatch {
     }
 
     /// Takes the whole of an answer that is no stream.
-    pub async fn whole(&self, body: Chunks, timeout: Span) -> Result<Completed, ApiError> {
-        let bytes = upstream::collect(body, timeout).await?;
+    pub async fn whole(
+        &self,
+        body: &ReadableStream,
+        abort: &AbortController,
+        timeout: Span,
+    ) -> Result<Completed, ApiError> {
+        let bytes = upstream::collect(body, abort, timeout).await?;
         let json: Value = serde_json::from_slice(&bytes).map_err(|_| upstream::garbage())?;
         if !json.is_object() {
             return Err(upstream::garbage());
@@ -117,7 +123,7 @@ impl Dispatch {
     ) -> Result<Completed, ApiError> {
         let abort = AbortController::default();
         let answer = self.open(headers, &abort, timeout).await?;
-        self.whole(answer.body, timeout).await
+        self.whole(&answer.body, &abort, timeout).await
     }
 }
 

@@ -2,25 +2,28 @@
 //! outlives the answer, so that a caller who hangs up leaves no reservation behind: whatever way a call
 //! ends, it ends here and is settled once.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 
-use futures::StreamExt;
 use futures::channel::oneshot;
 use futures::future::{Either, select};
+use js_sys::Uint8Array;
 use serde_json::json;
+use web_sys::{AbortSignal, ReadableStream};
+use worker::wasm_bindgen::JsValue;
+use worker::wasm_bindgen::prelude::Closure;
 use worker::{AbortController, Env};
 
 use super::complete::{Completed, Dispatch};
 use super::hangup::HangUp;
 use super::meter::{Feed, MeterPolicy, Settled, StreamEnd, StreamMeter};
 use super::session::{Pass, Session};
-use super::stream::Pipe;
-use super::upstream::{self, Answer, Broken};
+use super::stream::{Drained, Feeder, Pipe};
+use super::upstream::{self, Answer};
 use super::usage::Usage;
 use crate::account::leases::{self, Settled as BookedBy};
 use crate::account::wire::{self, Ask, Asker, Snapshot};
 use crate::account::{client, open};
-use crate::budget::within;
 use crate::clock;
 use crate::http::router::Handled;
 use crate::http::{ApiError, Reply};
@@ -121,14 +124,16 @@ impl Task {
             body,
         } = answer;
         let completed = {
-            let whole = Box::pin(self.dispatch.whole(body, self.settings.upstream_timeout));
+            let timeout = self.settings.upstream_timeout;
+            let whole = Box::pin(self.dispatch.whole(&body, &abort, timeout));
             match select(whole, left).await {
-                Either::Left((completed, _)) => completed,
-                Either::Right(_) => {
-                    abort.abort();
-                    return self.settle(self.prompt_only()).await;
-                }
+                Either::Left((completed, _)) => Some(completed),
+                Either::Right(_) => None,
             }
+        };
+        let Some(completed) = completed else {
+            abort.abort();
+            return self.settle(self.prompt_only()).await;
         };
         match completed {
             Err(error) => self.give_back(error, tell).await,
@@ -151,56 +156,67 @@ impl Task {
         mut left: HangUp,
         tell: oneshot::Sender<Head>,
     ) {
-        let Ok(pipe) = Pipe::new() else {
+        let Some(pipe) = Pipe::new() else {
             return self.give_back(upstream::garbage(), tell).await;
         };
         let mut reply = Reply::stream(answer.status, pipe.readable());
         reply.set_all(answer.headers);
         reply.set("content-type", "text/event-stream; charset=utf-8");
         reply.set("cache-control", "no-cache, no-store, no-transform");
-        let mut end = match tell.send(Head {
+        let told = tell.send(Head {
             outcome: Ok(reply),
             standing: None,
-        }) {
-            Ok(()) => None,
-            Err(_) => Some(StreamEnd::CallerLeft),
-        };
+        });
 
-        let mut meter = self.meter();
-        let mut checkpoint = Checkpoint::begin(clock::now(&self.settings), meter.metered().total());
-        let mut chunks = answer.body;
-        let mut out = Vec::new();
-        let mut cut = false;
-        while end.is_none() && !cut {
-            let next = Box::pin(within(self.settings.upstream_timeout, chunks.next()));
-            let chunk = match select(next, &mut left).await {
-                Either::Right(_) => Err(StreamEnd::CallerLeft),
-                Either::Left((Ok(Some(Ok(chunk))), _)) => Ok(chunk),
-                Either::Left((Ok(None), _)) => Err(StreamEnd::Complete),
-                Either::Left((Ok(Some(Err(Broken))), _)) => Err(StreamEnd::UpstreamBroke),
-                Either::Left((Err(_), _)) => Err(StreamEnd::TimedOut),
-            };
-            match chunk {
-                Ok(chunk) => cut = meter.feed(&chunk, &mut out) == Feed::Cut,
-                Err(how) => end = Some(how),
+        let tap = Rc::new(RefCell::new(Tap::of(self)));
+        let mut end = match told {
+            Ok(()) => {
+                let feed = feeder(&tap);
+                self.pump(&answer.body, &pipe, &feed, &abort.signal(), &mut left)
+                    .await
             }
-            if end.is_none() {
-                end = pipe.write(&mut out, &mut left).await.err();
-            }
-            let used = meter.metered();
-            if checkpoint.is_due(clock::now(&self.settings), used.total()) {
-                self.checkpoint(used);
-            }
+            Err(_) => Err(StreamEnd::CallerLeft),
+        };
+        let mut out = std::mem::take(&mut tap.borrow_mut().out);
+        if end == Ok(Feed::Cut)
+            && let Err(how) = pipe.write(&mut out, &mut left).await
+        {
+            end = Err(how);
         }
-        if cut || end.is_some_and(|e| e != StreamEnd::Complete) {
+        // Before anything else can run: a caller who left ends the pump by this.
+        if end != Ok(Feed::Continue) {
             abort.abort();
         }
-        let end = end.unwrap_or(StreamEnd::Complete);
-        let settled = meter.finish(end, &mut out);
+        let end = end.err().unwrap_or(StreamEnd::Complete);
+        let settled = tap.borrow_mut().meter.finish(end, &mut out);
         self.settle(settled.usage).await;
         self.note(end, settled);
         if pipe.write(&mut out, &mut left).await.is_ok() {
             pipe.close().await;
+        }
+    }
+
+    /// Passes the answer on until its end ([`Feed::Continue`]), the end of its budget ([`Feed::Cut`]), or
+    /// an early one.
+    async fn pump(
+        &self,
+        body: &ReadableStream,
+        pipe: &Pipe,
+        feed: &Feeder,
+        signal: &AbortSignal,
+        left: &mut HangUp,
+    ) -> Result<Feed, StreamEnd> {
+        let pump = Box::pin(pipe.pump(body, self.settings.upstream_timeout, signal, feed));
+        let Either::Left((drained, _)) = select(pump, left).await else {
+            return Err(StreamEnd::CallerLeft);
+        };
+        match drained {
+            Drained::Complete => Ok(Feed::Continue),
+            Drained::Stopped => Ok(Feed::Cut),
+            Drained::Broke => Err(StreamEnd::UpstreamBroke),
+            Drained::TimedOut => Err(StreamEnd::TimedOut),
+            Drained::WriteFailed => Err(StreamEnd::WriteFailed),
+            Drained::Aborted => Err(StreamEnd::CallerLeft),
         }
     }
 
@@ -214,14 +230,6 @@ impl Task {
                 token_budget: pass.budget,
             },
         )
-    }
-
-    /// A reading of the meter on the way, sent without waiting: the settlement follows anyway.
-    fn checkpoint(&self, used: Usage) {
-        let account = self.account.clone();
-        worker::wasm_bindgen_futures::spawn_local(async move {
-            account.checkpoint(used.prompt, used.completion).await;
-        });
     }
 
     /// One line for every stream that did not end as it should have.
@@ -256,6 +264,68 @@ impl Task {
             estimated: usage.estimated,
         };
         self.account.settle(outcome).await;
+    }
+}
+
+/// What sees every chunk of a stream on its way.
+struct Tap {
+    meter: StreamMeter,
+    checkpoint: Checkpoint,
+    account: AccountLink,
+    settings: Rc<Settings>,
+    /// What goes to the caller and was not handed on yet.
+    out: Vec<u8>,
+}
+
+fn feeder(tap: &Rc<RefCell<Tap>>) -> Feeder {
+    let tap = tap.clone();
+    Closure::new(move |chunk| tap.borrow_mut().feed(chunk))
+}
+
+impl Tap {
+    fn of(task: &Task) -> Self {
+        let meter = task.meter();
+        Self {
+            checkpoint: Checkpoint::begin(clock::now(&task.settings), meter.metered().total()),
+            meter,
+            account: task.account.clone(),
+            settings: task.settings.clone(),
+            out: Vec::new(),
+        }
+    }
+
+    /// What the caller gets of a chunk; most often that is just this chunk.
+    fn feed(&mut self, chunk: Uint8Array) -> JsValue {
+        let bytes = chunk.to_vec();
+        let fed = self.meter.feed(&bytes, &mut self.out);
+        self.tell_account();
+        if fed == Feed::Cut {
+            return JsValue::NULL;
+        }
+        let out = if self.out.is_empty() {
+            JsValue::UNDEFINED
+        } else if self.out == bytes {
+            chunk.into()
+        } else {
+            Uint8Array::from(self.out.as_slice()).into()
+        };
+        self.out.clear();
+        out
+    }
+
+    /// A reading of the meter on the way, sent without waiting: the settlement follows anyway.
+    fn tell_account(&mut self) {
+        let used = self.meter.metered();
+        if !self
+            .checkpoint
+            .is_due(clock::now(&self.settings), used.total())
+        {
+            return;
+        }
+        let account = self.account.clone();
+        worker::wasm_bindgen_futures::spawn_local(async move {
+            account.checkpoint(used.prompt, used.completion).await;
+        });
     }
 }
 

@@ -28,8 +28,8 @@ pub async fn answer(
         return Err(upstream::timed_out());
     }
     match plan.outcome {
-        MockOutcome::Answer(body) => Ok(good("application/json", vec![body], 0)),
-        MockOutcome::Stream(events) => Ok(good("text/event-stream", events, plan.chunk_delay_ms)),
+        MockOutcome::Answer(body) => good("application/json", vec![body], 0),
+        MockOutcome::Stream(events) => good("text/event-stream", events, plan.chunk_delay_ms),
         MockOutcome::Failure { status, body } => {
             Err(upstream::failure(status, None, body.as_bytes(), model))
         }
@@ -37,7 +37,7 @@ pub async fn answer(
     }
 }
 
-fn good(content_type: &str, parts: Vec<String>, delay_ms: u64) -> Answer {
+fn good(content_type: &str, parts: Vec<String>, delay_ms: u64) -> Result<Answer, ApiError> {
     let chunks = stream::iter(parts.into_iter().enumerate()).then(move |(i, part)| async move {
         if i > 0 {
             pause(delay_ms).await;

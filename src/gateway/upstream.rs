@@ -1,15 +1,17 @@
 //! The only client of providers. Caller credentials never go up, a provider's limit headers and cookies
 //! never come down, no redirect is followed, and its failures are told in our words.
 
-use futures::StreamExt;
 use futures::stream::LocalBoxStream;
+use web_sys::ReadableStream;
 use worker::wasm_bindgen::JsValue;
 use worker::{
     AbortController, Env, Fetch, Headers, Method, Request, RequestInit, RequestRedirect, Response,
+    ResponseBody,
 };
 
 use super::Dialect;
 use super::headers;
+use super::stream::{self, Drained};
 use super::workers_ai::Ai;
 use crate::budget::within;
 use crate::http::ApiError;
@@ -59,17 +61,18 @@ pub struct Answer {
     /// Headers that may come down.
     pub headers: Vec<(String, String)>,
     /// The bytes.
-    pub body: Chunks,
+    pub body: ReadableStream,
 }
 
 impl Answer {
     /// The answer of a provider that is not reached over HTTP.
-    pub fn good(content_type: &str, body: Chunks) -> Self {
-        Self {
+    pub fn good(content_type: &str, body: Chunks) -> Result<Self, ApiError> {
+        let made = Response::from_stream(body).map_err(|_| garbage())?;
+        Ok(Self {
             status: 200,
             headers: vec![("content-type".to_owned(), content_type.to_owned())],
-            body,
-        }
+            body: body_of(&made).ok_or_else(garbage)?,
+        })
     }
 
     /// Whether it came in the form that was asked for. Providers are known to leave the type of a stream
@@ -106,6 +109,12 @@ pub type Chunks = LocalBoxStream<'static, Result<Vec<u8>, Broken>>;
 /// The connection to the provider broke.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Broken;
+
+impl From<Broken> for worker::Error {
+    fn from(_: Broken) -> Self {
+        "the connection to the provider broke".into()
+    }
+}
 
 /// The provider of models without a row.
 pub fn default(settings: &Settings) -> Upstream {
@@ -173,25 +182,23 @@ pub async fn send(
     let sent = within(timeout, fetch.send_with_signal(&signal)).await;
     let response = sent.map_err(|_| timed_out())?.map_err(|_| unreachable())?;
     match response.status_code() {
-        200..=299 => receive(response),
+        200..=299 => receive(&response),
         status => Err(translate(status, response, sending.model).await),
     }
 }
 
 /// The whole of an answer that is not a stream.
-pub async fn collect(mut chunks: Chunks, timeout: Span) -> Result<Vec<u8>, ApiError> {
-    let mut body = Vec::new();
-    loop {
-        match within(timeout, chunks.next()).await {
-            Ok(Some(Ok(chunk))) => body.extend(chunk),
-            Ok(None) => return Ok(body),
-            Ok(Some(Err(Broken))) => return Err(unreachable()),
-            Err(_) => return Err(timed_out()),
-        }
-        if body.len() > MAX_ANSWER {
-            return Err(garbage());
-        }
-    }
+pub async fn collect(
+    body: &ReadableStream,
+    abort: &AbortController,
+    timeout: Span,
+) -> Result<Vec<u8>, ApiError> {
+    let whole = stream::collect(body, timeout, &abort.signal(), MAX_ANSWER).await;
+    whole.map_err(|how| match how {
+        Drained::TimedOut => timed_out(),
+        Drained::Stopped => garbage(),
+        _ => unreachable(),
+    })
 }
 
 /// The provider's answer makes no sense.
@@ -234,15 +241,20 @@ fn url(base_url: &str, dialect: Dialect) -> String {
     format!("{base}{}", dialect.path())
 }
 
-fn receive(mut response: Response) -> Result<Answer, ApiError> {
+fn receive(response: &Response) -> Result<Answer, ApiError> {
     let received: Vec<_> = response.headers().entries().collect();
-    let status = response.status_code();
-    let body = response.stream().map_err(|_| garbage())?;
     Ok(Answer {
-        status,
+        status: response.status_code(),
         headers: headers::to_caller(&received),
-        body: body.map(|chunk| chunk.map_err(|_| Broken)).boxed_local(),
+        body: body_of(response).ok_or_else(garbage)?,
     })
+}
+
+fn body_of(response: &Response) -> Option<ReadableStream> {
+    match response.body() {
+        ResponseBody::Stream(body) => Some(body.clone()),
+        _ => None,
+    }
 }
 
 async fn translate(status: u16, mut response: Response, model: &str) -> ApiError {

@@ -84,7 +84,7 @@ fn stream(events: ReadableStream, frame: Frame) -> Result<Answer, ApiError> {
     let bytes = response.stream().map_err(|_| upstream::garbage())?;
     let mut teller = Teller::new(frame);
     let told = bytes.map(move |chunk| chunk.map(|chunk| teller.feed(&chunk)).map_err(|_| Broken));
-    Ok(Answer::good("text/event-stream", told.boxed_local()))
+    Answer::good("text/event-stream", told.boxed_local())
 }
 
 fn whole(output: &JsValue, frame: &Frame) -> Result<Answer, ApiError> {
@@ -96,10 +96,8 @@ fn whole(output: &JsValue, frame: &Frame) -> Result<Answer, ApiError> {
         .and_then(|output| frame.whole(&output))
         .ok_or_else(upstream::garbage)?;
     let bytes = Ok::<_, Broken>(told.to_string().into_bytes());
-    Ok(Answer::good(
-        "application/json",
-        futures::stream::iter([bytes]).boxed_local(),
-    ))
+    let chunks = futures::stream::iter([bytes]);
+    Answer::good("application/json", chunks.boxed_local())
 }
 
 fn input(request: &LlmRequest, model: &str, max_tokens: Option<u64>) -> Result<Value, ApiError> {

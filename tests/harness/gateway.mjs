@@ -30,9 +30,9 @@ export const secrets = {
  * default provider; `ai` (another one) answers in place of Workers AI; `analytics: true` binds Analytics Engine;
  * `persist` is a directory to keep the stores in (default: a fresh one that `stop` removes);
  * `faults` are rules in force from the start; `assets: true` puts the console's router in front, as in production;
- * `direct: true` adds `directUrl`, a port past Miniflare's own entry, for measuring; `worker` is JavaScript to run in
- * place of the build, for tests of this harness itself; `outbound` answers all that the Worker fetches, in place of the
- * network.
+ * `direct: true` adds `directUrl`, a port past Miniflare's own entry, and `entry` names modules that take the place of
+ * the harness's own (none: the build runs bare), both for measuring; `worker` is JavaScript to run in place of the
+ * build, for tests of this harness itself; `outbound` answers all that the Worker fetches, in place of the network.
  */
 export async function startGateway(options = {}) {
   const gateway = new Gateway(options);
@@ -66,6 +66,11 @@ class Gateway {
     this.kv = await this.mf.getKVNamespace("CACHE");
     await migrate(this.d1);
     if (this.#rules.length > 0) await this.faults(this.#rules);
+  }
+
+  /** The processes of the runtime. */
+  get pids() {
+    return this.#processes;
   }
 
   async stop() {
@@ -228,7 +233,7 @@ class Gateway {
 }
 
 /** wrangler.toml in Miniflare's words, with the settings of the test. */
-function workerConfig({ vars, secrets: changed, upstream, ai, analytics, assets, direct, outbound, worker }) {
+function workerConfig({ vars, secrets: changed, upstream, ai, analytics, assets, direct, entry, outbound, worker }) {
   const file = parse(readFileSync(inRoot("wrangler.toml"), "utf8"));
   const provider = upstream && { UPSTREAM_BASE_URL: `${upstream.url}/v1`, UPSTREAM_API_KEY: "upstream-secret" };
   const bindings = { ...file.vars, ENVIRONMENT: "test", ...secrets, ...provider, ...(ai && { HARNESS_AI_URL: ai.url }), ...(analytics && { HARNESS_ANALYTICS: "yes" }), ...vars, ...changed };
@@ -236,7 +241,7 @@ function workerConfig({ vars, secrets: changed, upstream, ai, analytics, assets,
   return {
     name: file.name,
     modulesRoot: root,
-    modules: modules(worker),
+    modules: modules(worker, entry),
     compatibilityDate: file.compatibility_date,
     compatibilityFlags: file.compatibility_flags,
     bindings,
@@ -264,8 +269,10 @@ function consoleAssets({ directory, binding, run_worker_first }) {
   return { directory: inRoot(directory), binding, routerConfig: { has_user_worker: true, static_routing: { user_worker, asset_worker } } };
 }
 
-function modules(worker) {
-  const harness = ["entry.mjs", "faults.mjs", "ai.mjs"].map((name) => ({ type: "ESModule", path: inRoot("tests/harness/worker", name) }));
+const ownEntry = ["entry.mjs", "faults.mjs", "ai.mjs"].map((name) => `tests/harness/worker/${name}`);
+
+function modules(worker, entry = ownEntry) {
+  const harness = entry.map((path) => ({ type: "ESModule", path: inRoot(path) }));
   const main = { type: "ESModule", path: inRoot("build/index.js") };
   if (worker) return [...harness, { ...main, contents: worker }];
   const wasm = inRoot("build/index_bg.wasm");

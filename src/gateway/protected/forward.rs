@@ -6,9 +6,8 @@ use std::time::Duration;
 use futures::channel::oneshot;
 use futures::future::{Either, select};
 use futures::pin_mut;
-use js_sys::{Array, Function, Reflect};
-use web_sys::{ReadableStream, RequestCache, TransformStream};
-use worker::wasm_bindgen::{JsCast, JsValue};
+use web_sys::{ReadableStream, RequestCache};
+use worker::wasm_bindgen::JsValue;
 use worker::wasm_bindgen_futures::JsFuture;
 use worker::{AbortController, Fetch, Headers, Request, Response, ResponseBody};
 
@@ -20,6 +19,7 @@ use crate::clock;
 use crate::gateway::conduct::AccountLink;
 use crate::gateway::hangup::HangUp;
 use crate::gateway::session::{Pass, Session};
+use crate::gateway::stream::{identity, of_length};
 use crate::http::path::Path;
 use crate::http::router::Handled;
 use crate::http::{ApiError, Reply};
@@ -213,7 +213,7 @@ impl Pipe {
     fn from(body: &ReadableStream, length: Option<f64>) -> Option<Self> {
         let through = match length {
             Some(length) => of_length(length)?,
-            None => TransformStream::new().ok()?,
+            None => identity()?,
         };
         let over = JsFuture::from(body.pipe_to(&through.writable()));
         Some(Self {
@@ -238,14 +238,6 @@ impl Pipe {
             }
         }
     }
-}
-
-/// The platform's own stream with a known length.
-fn of_length(length: f64) -> Option<TransformStream> {
-    let class = Reflect::get(&js_sys::global(), &"FixedLengthStream".into()).ok()?;
-    let class = class.dyn_into::<Function>().ok()?;
-    let stream = Reflect::construct(&class, &Array::of1(&length.into())).ok()?;
-    Some(stream.unchecked_into())
 }
 
 fn request(session: &Session, route: &Route, path: &Path) -> Result<Request, JsValue> {

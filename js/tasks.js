@@ -1,0 +1,7 @@
+/**
+ * Tasks of Rust's futures run as reactions of a promise. workerd's own `queueMicrotask` does the same, but makes a new
+ * function object of every task and runs it through its wrapper.
+ */
+export function runTasksAsReactions() {
+  globalThis.queueMicrotask = (task) => void Promise.resolve().then(task);
+}
