@@ -1,4 +1,4 @@
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
@@ -43,7 +43,7 @@ pub struct Account {
     pub(super) leases: Leases,
     /// Hand-overs of refusals that were counted; stored behind the rest.
     #[serde(skip)]
-    pub(super) noted: VecDeque<OperationKey>,
+    pub(super) noted: Vec<OperationKey>,
     /// Pages of windows that are no more.
     #[serde(skip)]
     pub(super) orphans: Vec<(PolicyName, u64)>,
@@ -371,7 +371,7 @@ impl Account {
         if self.noted.contains(&key) {
             return false;
         }
-        self.noted.push_back(key);
+        self.noted.push(key);
         let too_many = self.noted.len().saturating_sub(MOST_NOTED);
         self.noted.drain(..too_many);
         let date = today(now, limits);

@@ -1,14 +1,11 @@
 //! A lease where it is spent: away from its account, by plain counting.
 
-use std::collections::BTreeMap;
-
 use super::admit::{Rules, acceptable};
 use super::decide::need;
-use super::lease::{Handed, OpenCall, Returned};
 use super::reservation::Metered;
 use super::{
-    Admission, Call, Lane, Latency, Millis, OperationId, Outcome, PolicyKind, PolicyName,
-    PolicyView, Span, Tokens, Took, Unit, Work,
+    Admission, Call, Handed, Lane, Latency, Millis, OpenCall, OperationId, Outcome, PolicyKind,
+    PolicyName, PolicyView, Returned, Span, Tokens, Took, Unit, Work,
 };
 
 /// Calls within less than this say little of how many will follow.
@@ -25,7 +22,7 @@ pub struct Holding {
     calls: u64,
     tokens: Option<u64>,
     returned: Returned,
-    open: BTreeMap<OperationId, OpenCall>,
+    open: Vec<OpenCall>,
 }
 
 impl Holding {
@@ -51,7 +48,7 @@ impl Holding {
             calls: handed.calls,
             tokens: handed.tokens,
             returned,
-            open: BTreeMap::new(),
+            open: Vec::new(),
             handed,
         }
     }
@@ -112,7 +109,7 @@ impl Holding {
             metered: None,
             lease: call.lease,
         };
-        self.open.insert(call.operation.clone(), open);
+        self.open.push(open);
         Admission {
             reservation: Some(call.operation.clone()),
             max_tokens: tokens.max_tokens,
@@ -138,17 +135,19 @@ impl Holding {
         }
     }
 
-    /// Whether the call is under way under this lease.
-    pub fn knows(&self, operation: &OperationId) -> bool {
-        self.open.contains_key(operation)
+    fn position(&self, operation: &OperationId) -> Option<usize> {
+        self.open
+            .iter()
+            .position(|open| open.operation == *operation)
     }
 
     /// Books what a call has used; what it did not use of its tokens may be spent again. `false`: it is not
     /// under way under this lease.
     pub fn settle(&mut self, operation: &OperationId, outcome: Outcome) -> bool {
-        let Some(open) = self.open.remove(operation) else {
+        let Some(index) = self.position(operation) else {
             return false;
         };
+        let open = self.open.swap_remove(index);
         let returned = &mut self.returned;
         let used = match outcome {
             Outcome::Used {
@@ -181,7 +180,8 @@ impl Holding {
 
     /// Notes what a call under way has used so far. `false`: it is not under way under this lease.
     pub fn checkpoint(&mut self, operation: &OperationId, prompt: u64, completion: u64) -> bool {
-        let Some(open) = self.open.get_mut(operation) else {
+        let position = self.position(operation);
+        let Some(open) = position.and_then(|index| self.open.get_mut(index)) else {
             return false;
         };
         let before = open.metered.unwrap_or_default();
@@ -202,7 +202,7 @@ impl Holding {
             (PolicyName::Daily, _) => (returned.spent.saturating_sub(returned.released), 0),
             (PolicyName::Rate | PolicyName::Window, _) => (returned.spent, 0),
             (PolicyName::MonthlyTokens | PolicyName::TokensPerMinute, Unit::Tokens) => {
-                let open = self.open.values().map(|open| open.tokens);
+                let open = self.open.iter().map(|open| open.tokens);
                 let used = returned.prompt.saturating_add(returned.completion);
                 (used, open.fold(0, u64::saturating_add))
             }
@@ -234,7 +234,7 @@ impl Holding {
     pub fn give_back(self) -> Returned {
         Returned {
             lasted: self.seen.since(self.departed).max(PACED),
-            open: self.open.into_values().collect(),
+            open: self.open,
             ..self.returned
         }
     }

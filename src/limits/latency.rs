@@ -52,6 +52,29 @@ impl Latency {
         }
     }
 
+    /// Every number in its place, for the wire; none, if no call was added.
+    pub fn to_row(&self) -> Vec<u64> {
+        if self.is_empty() {
+            return Vec::new();
+        }
+        let of = |one: &Histogram| one.counts.into_iter().chain([one.sum]).collect::<Vec<_>>();
+        [of(&self.account), of(&self.upstream)].concat()
+    }
+
+    /// From such a row.
+    pub fn of_row(row: &[u64]) -> Self {
+        let mut latency = Self::default();
+        let slots = [&mut latency.account, &mut latency.upstream];
+        let slots = slots.into_iter().flat_map(|one| {
+            let sum = std::iter::once(&mut one.sum);
+            one.counts.iter_mut().chain(sum)
+        });
+        for (slot, count) in slots.zip(row) {
+            *slot = *count;
+        }
+        latency
+    }
+
     /// Adds all calls of another.
     pub fn add(&mut self, other: &Self) {
         self.account.add(&other.account);
@@ -155,6 +178,16 @@ mod tests {
         let text = latency.to_json().to_string();
         let expected = r#"{"account":{"5":2,"sum":5},"upstream":{"10":1,"inf":1,"sum":120007}}"#;
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn a_row_has_every_number() {
+        let mut latency = Latency::default();
+        assert!(latency.to_row().is_empty());
+        latency.note(took(5, 120_001));
+        latency.note(took(0, 6));
+        assert_eq!(Latency::of_row(&latency.to_row()), latency);
+        assert_eq!(Latency::of_row(&[]), Latency::default());
     }
 
     #[test]

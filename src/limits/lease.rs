@@ -6,16 +6,13 @@
 //! if it had been spent at that moment, so later than it was and never earlier. One that doesn't come back
 //! is booked as fully spent.
 
-use std::collections::VecDeque;
-
 use serde::{Deserialize, Serialize};
 
 use super::account::today;
 use super::decide::{endpoint_limit, minute};
-use super::policy::MaxTokensMode;
 use super::reservation::{Grant, MOST_OPEN, Metered, OperationKey, Reservation};
 use super::{
-    Account, Call, Lane, Latency, Limits, LocalDate, Millis, ModelPattern, OperationId, Span,
+    Account, Call, Handed, Lane, Limits, LocalDate, Millis, OperationId, Returned, Span, Terms,
     WindowLimit, Work, calendar_day,
 };
 
@@ -40,88 +37,6 @@ const MOST_PACE: usize = 64;
 /// Most leases that did not come back and are remembered, and for how long.
 const MOST_LAPSED: usize = 32;
 const MEMORY: Span = Span::minutes(15);
-
-/// A lease as it is handed out.
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
-pub struct Handed {
-    /// Its id.
-    pub lease: OperationId,
-    /// How much it may spend of what counts calls.
-    pub calls: u64,
-    /// How many tokens; `None`: nothing limits them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tokens: Option<u64>,
-    /// For how long.
-    pub lasts: Span,
-    /// What each call is held to besides.
-    pub terms: Terms,
-}
-
-/// What calls under a lease are held to: the part of the limits that needs no counting.
-#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
-pub struct Terms {
-    /// Most completion tokens one call may ask for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_tokens_per_request: Option<u64>,
-    /// What becomes of a call that asks for more.
-    #[serde(default)]
-    pub max_tokens_mode: MaxTokensMode,
-    /// Models the user may name; `None` is all of them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub allowed_models: Option<Vec<ModelPattern>>,
-    /// Endpoints with a limit of their own: their calls always ask the account.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub endpoints: Vec<String>,
-}
-
-/// A lease that comes back, with what was spent of it.
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
-pub struct Returned {
-    /// Which.
-    pub lease: OperationId,
-    /// What all its calls cost, those under way among them.
-    pub spent: u64,
-    /// What of that upstream failures gave back: quotas get it, short limits don't.
-    pub released: u64,
-    /// How many calls have ended and count.
-    pub ended: u64,
-    /// Their prompt tokens.
-    pub prompt: u64,
-    /// Their completion tokens.
-    pub completion: u64,
-    /// How many of these calls have estimated tokens.
-    pub estimated: u64,
-    /// The most tokens that one call wanted.
-    pub widest: u64,
-    /// For how long it was spent.
-    pub lasted: Span,
-    /// How long the calls that have ended waited.
-    #[serde(default, skip_serializing_if = "Latency::is_empty")]
-    pub waits: Latency,
-    /// Calls still under way: ordinary reservations from now on.
-    pub open: Vec<OpenCall>,
-}
-
-/// A call under way whose lease comes back.
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
-pub struct OpenCall {
-    /// Its id.
-    pub operation: OperationId,
-    /// What it cost.
-    pub cost: u64,
-    /// Tokens reserved for it, prompt included.
-    pub tokens: u64,
-    /// Estimate of the prompt.
-    pub prompt: u64,
-    /// The bound it was sent upstream with, per choice.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_tokens: Option<u64>,
-    /// What it has used so far, as far as is known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub metered: Option<Metered>,
-    /// How long it may take without another word.
-    pub lease: Span,
-}
 
 /// A lease that is out, or that did not come back.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
@@ -150,10 +65,10 @@ struct Lease {
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Leases {
     out: Vec<Lease>,
-    lapsed: VecDeque<(Lease, Millis)>,
+    lapsed: Vec<(Lease, Millis)>,
     /// When the last calls were let through one by one: what shows whether a lease pays.
     #[serde(skip)]
-    pace: VecDeque<Millis>,
+    pace: Vec<Millis>,
 }
 
 /// The pace is a convenience of memory, not part of what an account is.
@@ -235,7 +150,7 @@ impl Leases {
 
     /// A call was let through one by one.
     pub fn note_pace(&mut self, now: Millis) {
-        self.pace.push_back(now);
+        self.pace.push(now);
         self.pace.retain(|at| now.since(*at) < BUSY.1 && *at <= now);
         let too_many = self.pace.len().saturating_sub(MOST_PACE);
         self.pace.drain(..too_many);
@@ -247,14 +162,12 @@ impl Leases {
             let furthest = now.plus(lease.ends.since(lease.granted_at));
             lease.ends = lease.ends.min(furthest);
         }
-        let mut lapsed: Vec<_> = self.out.extract_if(.., |lease| lease.ends <= now).collect();
-        lapsed.sort_by_key(|lease| lease.ends);
-        lapsed
+        self.out.extract_if(.., |lease| lease.ends <= now).collect()
     }
 
     fn remember_lapsed(&mut self, now: Millis, lease: Lease) {
         self.lapsed.retain(|(_, at)| now.since(*at) < MEMORY);
-        self.lapsed.push_back((lease, now));
+        self.lapsed.push((lease, now));
         let too_many = self.lapsed.len().saturating_sub(MOST_LAPSED);
         self.lapsed.drain(..too_many);
     }
@@ -358,7 +271,7 @@ impl Account {
             .lapsed
             .iter()
             .position(|(lease, _)| lease.key == key)?;
-        let (lease, _) = self.leases.lapsed.remove(index)?;
+        let (lease, _) = self.leases.lapsed.remove(index);
         // It was booked in full when it was waited for no longer. The quotas are put right; the short
         // limits have gone by that, and stay.
         self.unbook_lapsed(&lease);
@@ -573,15 +486,6 @@ impl Lease {
             prompt: 0,
             completion: self.tokens.unwrap_or(0),
         }
-    }
-}
-
-impl Returned {
-    /// Tokens that were spent or are still held.
-    fn tokens(&self) -> u64 {
-        let open = self.open.iter().map(|open| open.tokens);
-        let used = self.prompt.saturating_add(self.completion);
-        open.fold(used, u64::saturating_add)
     }
 }
 

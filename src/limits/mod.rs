@@ -10,6 +10,7 @@ mod bucket;
 mod call;
 mod decide;
 mod firm;
+mod handed;
 mod holding;
 mod latency;
 mod lease;
@@ -29,9 +30,10 @@ mod window;
 pub use account::{Account, QuotaSnapshot};
 pub use call::{Call, DegradedLane, OperationId, Tokens, Work};
 pub use decide::DEFAULT_MAX_TOKENS;
+pub use handed::{Handed, OpenCall, Returned, Terms};
 pub use holding::Holding;
 pub use latency::{BUCKETS, ENDLESS, Latency, SUM, Took};
-pub use lease::{GRACE, Handed, LENGTH, OpenCall, Returned, Terms};
+pub use lease::{GRACE, LENGTH};
 pub use period::{LocalDate, Period, RollingDay, billing_month, calendar_day};
 pub use policy::{
     BucketLimit, EndpointLimit, Limits, MaxTokensMode, ModelPattern, PolicyName, Reset, ResetMode,
