@@ -1,5 +1,5 @@
 // What Cloudflare charges on the Workers Paid plan beyond what the plan includes, in US dollars.
-// Read on 2026-11-30 from the pages "Pricing" of developers.cloudflare.com, as named beside each price.
+// As known on 2026-11-30, some from others' copies of the page named beside each price: look there before relying on it.
 
 export const read = "2026-11-30";
 

@@ -1,7 +1,7 @@
 // The soak's judge: what a call must have cost, and which calls nobody can be sure of.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { expected, releasedInVain, touches } from "./soak/verdict.mjs";
+import { expected, lostLeases, releasedInVain, touches } from "./soak/verdict.mjs";
 
 const call = (result, rest = {}) => ({ result, began: 1_000, ended: 2_000, ...rest });
 const whole = { end: "whole", tokens: 12 };
@@ -39,4 +39,9 @@ test("a kill catches what had not ended long before, and all that ended in an ou
 test("what was to be given back while the account was out may not have been", () => {
   assert.equal(releasedInVain(call("failed"), [error], [spell("accounts fail", 1_500, 1_800)]), true);
   assert.equal(releasedInVain(call("ok"), [error, whole], [spell("accounts fail", 1_500, 1_800)]), false);
+});
+
+test("leases that an end took with it may be charged in full, and nothing else may", () => {
+  assert.deepEqual(lostLeases([spell("ledger fails", 1, 2)]).calls, [0, 0]);
+  assert.deepEqual(lostLeases([spell("killed", 1, 2), spell("accounts hang", 3, 4)]).calls, [0, 2 * 2 * 512]);
 });

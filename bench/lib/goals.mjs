@@ -3,13 +3,15 @@ import { chunks } from "./scenarios.mjs";
 
 /** Every goal as { goal, reached, passes }. */
 export function goals({ measured, counted, size }) {
-  const { passthrough, admitted, refused, stream } = measured;
+  const { passthrough, admitted, hopping, refused, stream } = measured;
   const hono = measured["hono-d1"];
   const speed = (one, other = passthrough) => one.callsPerSecond / other.callsPerSecond;
   const cpu = (one, other = passthrough) => one.cpu / other.cpu;
   return [
     atLeast("admitted: calls/s of the passthrough's", 0.7, speed(admitted)),
     atMost("admitted: CPU of the passthrough's", 1.5, cpu(admitted)),
+    atLeast("admitted without leases: calls/s of the passthrough's", 0.35, speed(hopping)),
+    atMost("admitted without leases: CPU of the passthrough's", 2.6, cpu(hopping)),
     atLeast("refused: calls/s of the passthrough's", 2, speed(refused)),
     atLeast("admitted: calls/s of the Hono limiter's on D1", 6, speed(admitted, hono)),
     atMost("admitted: CPU of the Hono limiter's on D1", 0.2, cpu(admitted, hono)),

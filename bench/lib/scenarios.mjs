@@ -20,9 +20,11 @@ const decided = { status: 200, bodyHas: '"allowed":true' };
  * the operations are counted.
  */
 export async function prepare({ upstream, counted = false }) {
-  const start = async (name) => ({ name, ...(await (name === "sluice" ? startSluice : startPlain)({ name, upstream, counted })) });
+  const start = async (name, vars) => ({ name, ...(await (name === "sluice" ? startSluice : startPlain)({ name, upstream, counted, vars })) });
   const passthrough = counted ? null : await start("passthrough");
   const [honoD1, honoKv, sluice] = [await start("hono-d1"), await start("hono-kv"), await start("sluice")];
+  const hopping = counted ? null : await start("sluice", { LEASES: "false" });
+  const asking = hopping && (await sluiceUsers(hopping, 1)).admitted;
   const [d1Key, kvKey, users] = [await honoUser(honoD1), await honoUser(honoKv), await sluiceUsers(sluice, crowdSize)];
   const crowd = users.crowd.map(({ key }) => chat(key));
   const scenarios = [
@@ -30,6 +32,7 @@ export async function prepare({ upstream, counted = false }) {
     { id: "hono-d1", name: "Hono limiter, D1 read and write", base: "passthrough", worker: honoD1, script: script([chat(d1Key)]), ...whole },
     { id: "hono-kv", name: "Hono limiter, KV get and put, D1 after", base: "passthrough", worker: honoKv, script: script([chat(kvKey)]), ...whole },
     { id: "admitted", name: "Sluice, admitted, one user", base: "passthrough", worker: sluice, script: script([chat(users.admitted)]), ...whole },
+    hopping && { id: "hopping", name: "Sluice, admitted, one user, without leases", base: "passthrough", worker: hopping, script: script([chat(asking)]), ...whole },
     { id: "crowd", name: `Sluice, admitted, ${crowdSize} users (Zipf)`, base: "passthrough", worker: sluice, script: script(crowd, zipf(crowdSize, 65_536)), ...whole },
     counted && { id: "sparse", name: `Sluice, admitted, ${crowdSize} users in turn`, base: "passthrough", worker: sluice, script: script(crowd), ...whole },
     { id: "refused", name: "Sluice, refused (daily quota used up)", base: "passthrough", worker: sluice, script: script([chat(users.refused)]), ...limited },
@@ -38,7 +41,7 @@ export async function prepare({ upstream, counted = false }) {
     { id: "stream", name: `Sluice, ${chunks} chunks streamed`, base: "passthrough-stream", worker: sluice, script: script([chatStream(users.streamed)]), ...stream },
   ];
   await spend(sluice, users.refused);
-  const workers = [passthrough, honoD1, honoKv, sluice].filter(Boolean);
+  const workers = [passthrough, honoD1, honoKv, sluice, hopping].filter(Boolean);
   return { scenarios: scenarios.filter(Boolean), workers, stop: () => Promise.all(workers.map((worker) => worker.stop())) };
 }
 

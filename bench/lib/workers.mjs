@@ -14,9 +14,9 @@ const upstreamKey = "upstream-secret";
 const plenty = 1_000_000_000;
 
 /** Sluice as it is built, or with its bindings counted. */
-export async function startSluice({ upstream, counted = false }) {
+export async function startSluice({ upstream, counted = false, vars }) {
   const entry = counted ? ["bench/workers/counted-sluice.mjs", "bench/workers/counting.mjs"] : [];
-  const gateway = await startGateway({ upstream, direct: true, entry });
+  const gateway = await startGateway({ upstream, direct: true, entry, vars });
   return {
     port: Number(new URL(gateway.directUrl).port),
     pids: gateway.pids.filter(isRuntime),

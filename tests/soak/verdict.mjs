@@ -6,6 +6,8 @@ import { setTimeout as pause } from "node:timers/promises";
 
 /** Most tokens one call of a soak can cost: what is reserved for it. */
 const most = 48 + 24;
+/** Most calls of one lease. */
+const mostLeased = 512;
 /** How long after its end a call's settlement may still be under way. */
 const settling = 5_000;
 /** How long after an outage of the account store what it held up may still be. */
@@ -49,8 +51,16 @@ export function releasedInVain(record, attempts, spells) {
   return failed && spells.some(({ what, from, to }) => /account/.test(what) && from <= record.ended + settling && to >= record.began);
 }
 
+/** The most that leases can be charged beyond their calls: what did not come back when something ended is taken for spent. */
+export function lostLeases(spells) {
+  const ends = spells.filter(({ what }) => ["killed", "restarted"].includes(what) || /accounts/.test(what));
+  // One lease is out, and one may be on its way back.
+  const calls = ends.length * 2 * mostLeased;
+  return range(0, calls, 0, calls * most);
+}
+
 /** Compares everything; gives the differences, one sentence each, and the figures. */
-export async function judge({ gateway, provider, records, users, chaos, limits }) {
+export async function judge({ gateway, provider, records, users, chaos, limits, leases }) {
   const differences = [];
   const figures = { exact: 0, bounded: 0, openCalls: 0, openTokens: 0, jobs: 0, charged: 0, tokens: 0 };
   await chaos.noteJobs();
@@ -77,6 +87,7 @@ export async function judge({ gateway, provider, records, users, chaos, limits }
       figures.openTokens += one.tokens[1] - one.tokens[0];
     }
     for (const job of jobs) add(ofJob(job));
+    if (leases) add(lostLeases(chaos.spells));
     figures.jobs += jobs.length;
     figures.charged += charged.calls;
     figures.tokens += charged.tokens;
