@@ -272,3 +272,5 @@ CREATE TABLE latency_folded (
 
 -- What the counters of a user don't tell, as the account packs it, in base64: top-ups, calls to the cheaper model.
 ALTER TABLE user_quotas ADD COLUMN beyond TEXT NOT NULL DEFAULT '';
+-- JSON object: calls that passed, by the endpoint whose own limit let them.
+ALTER TABLE daily_usage ADD COLUMN passed_by TEXT NOT NULL DEFAULT '{}';

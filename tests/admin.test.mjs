@@ -631,6 +631,20 @@ test("statistics add up, by plan, day, reason and user", async () => {
   refused(await get("/admin/stats?from=2020-01-02&to=2020-01-01"), "from");
 });
 
+test("statistics tell what the limit of an endpoint let through, also after the account lost its storage", async () => {
+  const { user_id, key } = await caller({ endpoints: [{ name: "embeddings", max_requests: 3, per_seconds: 3600 }] });
+  upstream.always({ usage: { prompt_tokens: 7, completion_tokens: 0, total_tokens: 7 } });
+  const embed = () => gateway.call("/v1/embeddings", { key, json: { model: "m-small", input: "hi" } });
+  const counted = async () => ok(await get("/admin/stats")).endpoints.find(({ name }) => name === "embeddings");
+  assert.equal(await counted(), undefined);
+  for (const status of [200, 200]) ok(await embed(), status);
+  ok(await chat(key));
+  await eventually(async () => assert.deepEqual(await counted(), { name: "embeddings", allowed: 2, refused: 0, refusal_rate: 0 }));
+  await gateway.account(user_id).wipe();
+  for (const status of [200, 200, 200, 429]) ok(await embed(), status);
+  await eventually(async () => assert.deepEqual(await counted(), { name: "embeddings", allowed: 5, refused: 1, refusal_rate: 1 / 6 }));
+});
+
 test("the audit tells what was before and after, for every kind of write", async () => {
   const told = async (target) => (await audits()).filter((row) => row.target === target).reverse();
   const { plan_id } = await newPlan({ daily_limit: 1 });

@@ -255,7 +255,7 @@ async fn deliver(
 ) -> Option<Answer> {
     for attempt in 0..TRIES {
         let ask = Ask::TakeBack {
-            returned: returned.clone(),
+            returned: Box::new(returned.clone()),
             next: next.clone(),
         };
         match client::ask(env, user, asker.clone(), ask).await {

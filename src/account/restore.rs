@@ -49,6 +49,7 @@ pub fn day(totals: &Totals) -> Day {
         estimated_calls: totals.estimated_calls,
         refused_by: totals.refused_by.clone(),
         latency: totals.latency.to_json(),
+        passed_by: totals.passed_by.clone(),
         seq: totals.seq,
     }
 }
@@ -66,6 +67,7 @@ fn totals(day: Day) -> Option<Totals> {
         estimated_calls: day.estimated_calls,
         refused_by: day.refused_by,
         latency: Latency::of_json(&day.latency),
+        passed_by: day.passed_by,
         seq: day.seq,
     })
 }

@@ -119,7 +119,7 @@ pub enum Ask {
     /// A lease comes back.
     TakeBack {
         /// What was spent of it.
-        returned: Returned,
+        returned: Box<Returned>,
         /// The lease that may follow on it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         next: Option<OperationId>,
@@ -425,7 +425,7 @@ mod tests {
         let longer = text.replace(",1],", ",1,7],");
         assert_eq!(serde_json::from_str::<Handed>(&longer).unwrap(), handed);
         let ask = Ask::TakeBack {
-            returned: Returned {
+            returned: Box::new(Returned {
                 lease: OperationId("op_1".into()),
                 spent: 3,
                 released: 1,
@@ -448,7 +448,7 @@ mod tests {
                     }),
                     lease: Span(150_000),
                 }],
-            },
+            }),
             next: Some(OperationId("op_3".into())),
         };
         let text = serde_json::to_string(&ask).unwrap();

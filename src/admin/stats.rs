@@ -72,17 +72,20 @@ fn counts(plan: &PlanRow, stats: &Stats) -> Value {
     })
 }
 
-/// Endpoints whose own limits refused; what passed there is not counted one by one.
+/// Endpoints with a limit of their own: what it let through and what it refused.
 fn endpoints(stats: &Stats) -> Vec<Value> {
-    let mut refused = BTreeMap::<&str, u64>::new();
+    let mut counts = BTreeMap::<&str, (u64, u64)>::new();
+    for row in &stats.endpoints {
+        counts.entry(&row.name).or_default().0 = row.allowed;
+    }
     for row in &stats.refusals {
         if let Some(name) = row.policy.strip_prefix("endpoint:") {
-            let sum = refused.entry(name).or_default();
-            *sum = sum.saturating_add(row.refused);
+            let (_, refused) = counts.entry(name).or_default();
+            *refused = refused.saturating_add(row.refused);
         }
     }
-    let line = |(name, refused): (&str, u64)| json!({"name": name, "allowed": null, "refused": refused, "refusal_rate": null});
-    refused.into_iter().map(line).collect()
+    let line = |(name, (allowed, refused)): (&str, (u64, u64))| json!({"name": name, "allowed": allowed, "refused": refused, "refusal_rate": rate(allowed, refused)});
+    counts.into_iter().map(line).collect()
 }
 
 /// Share of calls that were refused; `None` where nothing was called.

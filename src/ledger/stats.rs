@@ -1,6 +1,6 @@
 //! What all users did together, out of `daily_usage`.
 
-use futures::future::try_join4;
+use futures::future::try_join5;
 use serde::{Deserialize, Serialize};
 use worker::Env;
 
@@ -15,6 +15,8 @@ pub struct Stats {
     pub plans: Vec<PlanRow>,
     /// Refusals by plan and policy.
     pub refusals: Vec<Refusals>,
+    /// What the limits of endpoints let through.
+    pub endpoints: Vec<EndpointRow>,
     /// By date and plan.
     pub days: Vec<DayRow>,
     /// Those who call most.
@@ -49,6 +51,15 @@ pub struct Refusals {
     pub policy: String,
     /// How many.
     pub refused: u64,
+}
+
+/// Calls that passed at an endpoint with a limit of its own.
+#[derive(Deserialize)]
+pub struct EndpointRow {
+    /// Its name.
+    pub name: String,
+    /// How many.
+    pub allowed: u64,
 }
 
 /// What the users of one plan did on one day.
@@ -91,6 +102,12 @@ pub async fn between(env: &Env, from: &str, to: &str) -> Result<Stats, LedgerErr
          WHERE date BETWEEN ?1 AND ?2 GROUP BY plan_id, reason.key ORDER BY plan_id, reason.key",
         &span,
     );
+    let endpoints = db.all(
+        "SELECT endpoint.key AS name, SUM(endpoint.value) AS allowed \
+         FROM daily_usage, json_each(daily_usage.passed_by) AS endpoint \
+         WHERE date BETWEEN ?1 AND ?2 GROUP BY endpoint.key ORDER BY endpoint.key",
+        &span,
+    );
     let days = db.all(
         "SELECT date, plan_id, SUM(calls) AS allowed, SUM(rejected) AS refused, \
            SUM(prompt_tokens + completion_tokens) AS tokens \
@@ -107,10 +124,12 @@ pub async fn between(env: &Env, from: &str, to: &str) -> Result<Stats, LedgerErr
          ORDER BY calls DESC, tokens DESC, user_id LIMIT ?3",
         &top,
     );
-    let (plans, refusals, days, top_users) = try_join4(plans, refusals, days, top_users).await?;
+    let (plans, refusals, endpoints, days, top_users) =
+        try_join5(plans, refusals, endpoints, days, top_users).await?;
     Ok(Stats {
         plans,
         refusals,
+        endpoints,
         days,
         top_users,
     })

@@ -76,6 +76,8 @@ pub struct Day {
     pub refused_by: BTreeMap<String, u64>,
     /// How long calls waited, by what for.
     pub latency: Value,
+    /// Calls that passed, by the endpoint whose own limit let them.
+    pub passed_by: BTreeMap<String, u64>,
     /// Grows with every publication.
     pub seq: u64,
 }
@@ -122,6 +124,7 @@ struct StoredDay {
     estimated_calls: u64,
     refused_by: String,
     latency: String,
+    passed_by: String,
     seq: u64,
 }
 
@@ -187,15 +190,15 @@ fn day_statement(
     db.statement(
         "INSERT INTO daily_usage (user_id, date, plan_id, calls, rejected, degraded, queued, \
            failed_open, prompt_tokens, completion_tokens, estimated_calls, refused_by, seq, \
-           latency) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14) \
+           latency, passed_by) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15) \
          ON CONFLICT (user_id, date) DO UPDATE SET plan_id = excluded.plan_id, \
            calls = excluded.calls, rejected = excluded.rejected, degraded = excluded.degraded, \
            queued = excluded.queued, failed_open = excluded.failed_open, \
            prompt_tokens = excluded.prompt_tokens, \
            completion_tokens = excluded.completion_tokens, \
            estimated_calls = excluded.estimated_calls, refused_by = excluded.refused_by, \
-           seq = excluded.seq, latency = excluded.latency \
+           seq = excluded.seq, latency = excluded.latency, passed_by = excluded.passed_by \
          WHERE excluded.seq > daily_usage.seq",
         &[
             user_id.into(),
@@ -212,6 +215,7 @@ fn day_statement(
             (&json!(day.refused_by).to_string()).into(),
             day.seq.into(),
             (&day.latency.to_string()).into(),
+            (&json!(day.passed_by).to_string()).into(),
         ],
     )
 }
@@ -224,7 +228,7 @@ pub async fn start(
 ) -> Result<(Option<Start>, Vec<Day>), LedgerError> {
     let db = Db::of(env)?;
     let sql = "SELECT date, calls, rejected, degraded, queued, failed_open, prompt_tokens, \
-                 completion_tokens, estimated_calls, refused_by, latency, seq \
+                 completion_tokens, estimated_calls, refused_by, latency, passed_by, seq \
                FROM daily_usage WHERE user_id = ?1 AND date >= ?2 ORDER BY date";
     let binds = [user_id.into(), from_date.into()];
     let (start, days) = try_join(row(env, user_id), db.all::<StoredDay>(sql, &binds)).await?;
@@ -262,7 +266,7 @@ pub async fn days(
 }
 
 impl StoredDay {
-    /// Refusals by policy and waits are only statistics: a row that can't be read counts as none.
+    /// Refusals by policy, waits and endpoints are only statistics: a row that can't be read counts as none.
     fn day(self) -> Day {
         Day {
             date: self.date,
@@ -276,6 +280,7 @@ impl StoredDay {
             estimated_calls: self.estimated_calls,
             refused_by: serde_json::from_str(&self.refused_by).unwrap_or_default(),
             latency: serde_json::from_str(&self.latency).unwrap_or_default(),
+            passed_by: serde_json::from_str(&self.passed_by).unwrap_or_default(),
             seq: self.seq,
         }
     }

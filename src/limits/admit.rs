@@ -187,7 +187,8 @@ impl Account {
             prompt: dispatch.tokens.prompt,
             metered: None,
         };
-        self.count_pass(&reservation);
+        let endpoint = endpoint_limit(limits, demand.endpoint);
+        self.count_pass(&reservation, endpoint.map(|limit| limit.name.as_str()));
         self.leases.note_pace(now);
         self.reservations.open(reservation);
         admitted(call, grant, shadow, false)
@@ -220,12 +221,15 @@ impl Account {
         Some(tokens)
     }
 
-    fn count_pass(&mut self, reservation: &Reservation) {
+    fn count_pass(&mut self, reservation: &Reservation, endpoint: Option<&str>) {
         self.days.passes_after_all(reservation.key);
         let totals = self.days.on(reservation.day);
         totals.calls = totals.calls.saturating_add(1);
         if reservation.grant.lane == Lane::Degraded {
             totals.degraded = totals.degraded.saturating_add(1);
+        }
+        if let Some(name) = endpoint {
+            totals.pass_endpoint(name);
         }
     }
 

@@ -85,11 +85,11 @@ type Beyond = (Option<Quota>, Option<Quota>, Option<Quota>);
 impl Account {
     /// The packed row. It is whole only with the pages that [`Account::take_changes`] tells to store.
     pub fn encode(&self) -> Vec<u8> {
-        let latencies = self.days.latencies();
-        if self.noted.is_empty() && self.leases.is_empty() && latencies.is_empty() {
+        let later = self.days.later();
+        if self.noted.is_empty() && self.leases.is_empty() && later.is_empty() {
             return postcard::to_extend(self, vec![VERSION]).unwrap_or_default();
         }
-        let more = (&self.noted, &self.leases, latencies);
+        let more = (&self.noted, &self.leases, later);
         postcard::to_extend(self, vec![WITH_MORE])
             .and_then(|bytes| postcard::to_extend(&more, bytes))
             .unwrap_or_default()
@@ -183,13 +183,13 @@ impl Account {
 
 fn with_more(body: &[u8]) -> Result<Account, postcard::Error> {
     let (account, more) = postcard::take_from_bytes::<Account>(body)?;
-    let (noted, leases, latencies) = postcard::from_bytes(more)?;
+    let (noted, leases, later) = postcard::from_bytes(more)?;
     let mut account = Account {
         noted,
         leases,
         ..account
     };
-    account.days.restore_latencies(latencies);
+    account.days.restore_later(later);
     Ok(account)
 }
 

@@ -10,7 +10,7 @@ use super::reservation::{Metered, OperationKey};
 const MOST_DAYS: usize = 8;
 /// Days that are kept although the ledger has them: late settlements are booked to them.
 const KEPT_DAYS: usize = 2;
-/// Most reasons of refusal a day tells apart.
+/// Most reasons of refusal, and most endpoints, that a day tells apart.
 const MOST_REASONS: usize = 32;
 /// Where further ones are counted.
 const OTHER: &str = "other";
@@ -45,16 +45,23 @@ pub struct Totals {
     /// How long calls waited. It came later, and is stored behind all days.
     #[serde(skip)]
     pub latency: Latency,
+    /// Calls that passed, by the endpoint whose own limit let them. Stored behind all days, too.
+    #[serde(skip)]
+    pub passed_by: BTreeMap<String, u64>,
 }
+
+/// What came later than the days, of one of them.
+pub type Later = (LocalDate, Latency, BTreeMap<String, u64>);
 
 impl Totals {
     fn refuse(&mut self, reason: &str, count: u64) {
-        let known = self.refused_by.contains_key(reason);
-        let full = self.refused_by.len() >= MOST_REASONS;
-        let key = if known || !full { reason } else { OTHER };
-        let reasons = self.refused_by.entry(key.to_owned()).or_default();
-        *reasons = reasons.saturating_add(count);
+        tally(&mut self.refused_by, reason, count);
         self.rejected = self.rejected.saturating_add(count);
+    }
+
+    /// Counts a call that the limit of its endpoint let through.
+    pub(super) fn pass_endpoint(&mut self, name: &str) {
+        tally(&mut self.passed_by, name, 1);
     }
 
     fn take_back(&mut self, reason: &str) {
@@ -74,6 +81,14 @@ impl Totals {
         self.prompt_tokens = self.prompt_tokens.saturating_sub(used.prompt);
         self.completion_tokens = self.completion_tokens.saturating_sub(used.completion);
     }
+}
+
+fn tally(counts: &mut BTreeMap<String, u64>, key: &str, count: u64) {
+    let known = counts.contains_key(key);
+    let full = counts.len() >= MOST_REASONS;
+    let key = if known || !full { key } else { OTHER };
+    let counted = counts.entry(key.to_owned()).or_default();
+    *counted = counted.saturating_add(count);
 }
 
 /// A refusal that was counted, but may turn out to have been none.
@@ -145,19 +160,20 @@ impl DayBook {
         self.on(newest).latency.note(took);
     }
 
-    /// How long calls waited, by day.
-    pub fn latencies(&self) -> Vec<(LocalDate, Latency)> {
-        let waited = self.days.iter().filter(|(_, day)| !day.latency.is_empty());
-        waited
-            .map(|(date, day)| (*date, day.latency.clone()))
+    /// What is stored apart, by day.
+    pub fn later(&self) -> Vec<Later> {
+        let days = self.days.iter();
+        days.filter(|(_, day)| !day.latency.is_empty() || !day.passed_by.is_empty())
+            .map(|(date, day)| (*date, day.latency.clone(), day.passed_by.clone()))
             .collect()
     }
 
     /// Puts back what was stored apart.
-    pub fn restore_latencies(&mut self, latencies: Vec<(LocalDate, Latency)>) {
-        for (date, latency) in latencies {
+    pub fn restore_later(&mut self, later: Vec<Later>) {
+        for (date, latency, passed_by) in later {
             if let Some(day) = self.days.get_mut(&date) {
                 day.latency = latency;
+                day.passed_by = passed_by;
             }
         }
     }

@@ -273,7 +273,7 @@ fn of_operators() -> Named {
         }),
     );
     let of_endpoint = object(
-        json!({"name": text(), "allowed": count_or_null(), "refused": count(), "refusal_rate": share_or_null()}),
+        json!({"name": text(), "allowed": count(), "refused": count(), "refusal_rate": share_or_null()}),
     );
     let stats = object(json!({
         "from": {"type": "string", "format": "date"}, "to": {"type": "string", "format": "date"},

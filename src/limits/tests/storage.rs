@@ -202,10 +202,12 @@ fn hex(bytes: &[u8]) -> String {
 fn the_stored_bytes_are_pinned() {
     let mut account = full_account();
     let changes = account.take_changes();
+    let bytes = account.encode();
+    let (body, later) = bytes[1..].split_at(449);
     assert_eq!(
-        hex(&account.encode()),
+        hex(body),
         concat!(
-            "010180e8cfc4ec3380a0e9edec33040103010101e4fcb582ed330000e8070180e8cfc4ec3380a0e9",
+            "0180e8cfc4ec3380a0e9edec33040103010101e4fcb582ed330000e8070180e8cfc4ec3380a0e9",
             "edec330100000000000180d8eb83e83380e8e6d7f1332301e80700000000bb808402e5c49cd9ec33",
             "01f8d9c903e5c49cd9ec33e807032348f99874421257000114011ea4eea3d9ec33c0a90796c20201",
             "80e8cfc4ec33010180d8eb83e8331e011e0a010a0583c874d33e8bff73000114011ea4eea3d9ec33",
@@ -219,6 +221,12 @@ fn the_stored_bytes_are_pinned() {
             "cfc4ec3380a0e9edec33",
         )
     );
+    assert_eq!(
+        hex(later),
+        format!("0000000196c202{}0103612f6206", "00".repeat(30))
+    );
+    let before = [&[1], body].concat();
+    assert!(Account::decode(&before, changes.pages_written.clone()).is_ok());
     let page = &changes.pages_written[0];
     assert_eq!(page.key.to_string(), "window/0");
     assert_eq!(
@@ -250,12 +258,13 @@ fn what_came_later_is_behind_the_rest_and_pinned_too() {
     let bytes = account.encode();
     assert_eq!((plain[0], bytes[0]), (1, 2));
     assert_eq!(
-        hex(&bytes[bytes.len() - 46..]),
+        hex(&bytes[bytes.len() - 47..]),
         concat!(
             "014bb24efc9641afc50000",
             "0196c202",
             "000100000000000000000000000007",
-            "0000000000000100000000000000ac02"
+            "0000000000000100000000000000ac02",
+            "00"
         )
     );
     assert_eq!(Account::decode(&bytes, Vec::new()), Ok(account));
