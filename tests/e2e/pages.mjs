@@ -50,9 +50,9 @@ export function pages(language) {
     });
   }
 
-  test("an endpoint's refusal rate is left open, since what passed there is not counted", async () => {
+  test("an endpoint's refusal rate is out of what its own limit let through and refused", async () => {
     const row = desks.operator.getByRole("table", { name: desks.t("overview.byEndpoint") }).getByRole("row", { name: "embeddings" });
-    assert.deepEqual(await row.getByRole("cell").allTextContents(), ["–", "1", "–"]);
+    assert.deepEqual(await row.getByRole("cell").allTextContents(), ["0", "1", "100%"]);
   });
 
   for (const [name, path] of Object.entries(callerPages)) {
