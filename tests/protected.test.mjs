@@ -277,6 +277,13 @@ test("no spelling of a path dodges a limit or reaches what nobody listed", async
     assert.equal(service.last.path, "/reports/x", path);
     assert.equal(await used(user, "endpoint:export"), before + 1, path);
   }
+  // A slash at the end is another path for the service, and the same one for the limit.
+  for (const path of ["/reports/", "/reports/x/"]) {
+    const before = await used(user, "endpoint:export");
+    const { status } = await raw(`GET ${path} HTTP/1.1`, user);
+    assert.deepEqual([status, service.last.path], [200, path]);
+    assert.equal(await used(user, "endpoint:export"), before + 1, path);
+  }
   const counted = await used(user, "endpoint:export");
   service.reset();
   const refused = [
