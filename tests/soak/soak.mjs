@@ -5,8 +5,8 @@
 //
 // Users on six plans call with the official SDKs and raw HTTP and hang up; bindings fail, hang, lie and recover; the
 // runtime is killed where it stands; the clock passes midnight and the end of the month; plans are edited; jobs wait
-// for tomorrow. When all is quiet, account, quota page, ledger and the provider's own log have to agree, call by call
-// where nothing interfered and within the documented bounds where something did. The status is 1 if they don't.
+// for tomorrow. When all is quiet, account, quota page, ledger and, summed by user, the provider's own log have to
+// agree: exactly where nothing interfered and within the documented bounds where something did. The status is 1 if they don't.
 import "../../scripts/lib/node-version.mjs";
 import { setTimeout as pause } from "node:timers/promises";
 import { startGateway } from "../harness/gateway.mjs";

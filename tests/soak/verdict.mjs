@@ -1,7 +1,8 @@
 // What every user must have been charged, by what the callers saw and the provider did, against what the gateway says.
 //
 // A call is exact unless something happened that is documented to leave it open: then it is a range, and the sum of
-// these ranges is reported. Everything the gateway says of itself has to agree exactly.
+// these ranges is reported. Charges are compared by user, as sums, so a small loss can hide in a wide sum of ranges.
+// Everything the gateway says of itself has to agree exactly.
 import { setTimeout as pause } from "node:timers/promises";
 
 /** Most tokens one call of a soak can cost: what is reserved for it. */
