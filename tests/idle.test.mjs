@@ -19,9 +19,6 @@ after(async () => {
   await upstream.stop();
 });
 
-/** The gateway's clock stands at `iso` from now on and runs. */
-const clock = (iso) => gateway.restart({ vars: { CLOCK_OFFSET_MS: String(Date.parse(iso) - Date.now()) } });
-
 /** The tables in the account's storage, with their rows. */
 async function stored(user) {
   const account = gateway.account(user.user_id);
@@ -43,11 +40,11 @@ async function threeCalls(plan) {
 }
 
 test("a day without a call: the storage is empty, the month is remembered, the day is new", async () => {
-  await clock("2025-10-10T10:00:00Z");
+  await gateway.clock("2025-10-10T10:00:00Z");
   const user = await threeCalls();
   assert.ok((await stored(user)) > 0);
   assert.notEqual(await gateway.account(user.user_id).getAlarm(), null, "something is going to look after it");
-  await clock("2025-10-11T11:00:00Z");
+  await gateway.clock("2025-10-11T11:00:00Z");
   await gateway.account(user.user_id).runAlarm();
   assert.equal(await stored(user), 0);
   assert.equal(await gateway.account(user.user_id).getAlarm(), null, "nothing wakes it any more");
@@ -63,13 +60,13 @@ test("an account still in use by any of its limits is kept", async () => {
     { rate: { capacity: 10_000, refill_per_minute: 1 } },
     { endpoints: [{ name: "chat", max_requests: 5, per_seconds: 3 * 86_400 }] },
   ];
-  await clock("2025-10-20T10:00:00Z");
+  await gateway.clock("2025-10-20T10:00:00Z");
   const users = [];
   for (const plan of plans) users.push(await threeCalls(plan));
   const grant = await threeCalls();
   const answer = await gateway.admin(`/admin/users/${grant.user_id}/grant`, { json: { policy: "daily", amount: 5, expires_at: "2025-10-30T00:00:00Z" } });
   assert.equal(answer.status, 200, answer.text);
-  await clock("2025-10-21T11:00:00Z");
+  await gateway.clock("2025-10-21T11:00:00Z");
   // The bucket has 10,000 and three calls come back within minutes: it is full again and nothing is left to remember.
   for (const [user, kept] of [[users[0], true], [users[1], false], [users[2], true], [grant, true]]) {
     await gateway.account(user.user_id).runAlarm();
@@ -81,18 +78,18 @@ test("an account still in use by any of its limits is kept", async () => {
 });
 
 test("nothing is forgotten that the ledger does not have", async () => {
-  await clock("2025-11-03T10:00:00Z");
+  await gateway.clock("2025-11-03T10:00:00Z");
   const user = await threeCalls();
   await gateway.fault({ binding: "DB", mode: "error", match: "user_quotas" });
   assert.equal((await user.chat()).status, 200);
   await eventually(async () => assert.deepEqual(await used(user), [4, 200]));
-  await clock("2025-11-05T10:00:00Z");
+  await gateway.clock("2025-11-05T10:00:00Z");
   await gateway.account(user.user_id).runAlarm();
   assert.ok((await stored(user)) > 0, "the ledger is out, so the account keeps what it knows");
   await gateway.noFaults();
   await gateway.account(user.user_id).runAlarm();
   assert.deepEqual((await gateway.usageRows(user.user_id)).map((day) => [day.calls, day.date]), [[4, "2025-11-03"]]);
-  await clock(new Date(Date.parse("2025-11-05T10:00:00Z") + 25 * HOUR).toISOString());
+  await gateway.clock(Date.parse("2025-11-05T10:00:00Z") + 25 * HOUR);
   await gateway.account(user.user_id).runAlarm();
   assert.equal(await stored(user), 0);
   assert.deepEqual(await used(user), [0, 200]);

@@ -24,14 +24,6 @@ const times = async (n, call) => {
   return answers;
 };
 
-let ahead = 0;
-
-/** The gateway's clock stands at `iso` from now on and runs. */
-async function clock(iso) {
-  ahead = Date.parse(iso) - Date.now();
-  await gateway.restart({ vars: { CLOCK_OFFSET_MS: String(ahead) } });
-}
-
 test("a bucket refuses beyond its burst, and its Retry-After waited out succeeds", async () => {
   const user = await caller({ rate: { capacity: 2, refill_per_minute: 60 } });
   assert.deepEqual(statuses(await times(2, () => user.chat())), [200, 200]);
@@ -195,15 +187,15 @@ test("days end at midnight of the plan's zone", async () => {
   ];
   for (const [timezone, at, reset] of zones) {
     const user = await caller({ daily_limit: 1, reset: { timezone } });
-    await clock(at);
+    await gateway.clock(at);
     assert.equal((await user.chat()).status, 200);
     const refused = await user.chat();
     assert.equal(refused.status, 429);
     assert.equal(refused.body.resetAt, reset);
     assert.equal(refused.headers.get("x-ratelimit-reset"), String(Date.parse(reset) / 1000));
-    await clock(new Date(Date.parse(reset) - 3600_000).toISOString());
+    await gateway.clock(new Date(Date.parse(reset) - 3600_000).toISOString());
     assert.equal((await user.chat()).status, 429);
-    await clock(reset);
+    await gateway.clock(reset);
     assert.equal((await user.chat()).status, 200);
   }
 });
@@ -219,15 +211,15 @@ test("months are calendar months, or anchored and clamped", async () => {
   ];
   for (const [billing_day, used, still, reset] of cases) {
     const user = await caller({ ...month, reset: { billing_day } });
-    await clock(used);
+    await gateway.clock(used);
     assert.equal((await user.chat()).status, 200);
     await eventually(async () => assert.equal((await user.policy("monthly-tokens")).used, 60));
-    await clock(still);
+    await gateway.clock(still);
     const refused = await user.chat();
     assert.equal(refused.status, 429);
     assert.equal(refused.body.error.policy, "monthly-tokens");
     assert.equal(refused.body.resetAt, reset);
-    await clock(reset);
+    await gateway.clock(reset);
     assert.equal((await user.chat()).status, 200);
   }
   upstream.always({});
@@ -235,52 +227,56 @@ test("months are calendar months, or anchored and clamped", async () => {
 
 test("a rolling day is 24 hours from the first call, and a refusal never moves it", async () => {
   const user = await caller({ daily_limit: 1, reset: { mode: "rolling" } });
-  await clock("2025-05-01T10:00:00Z");
+  await gateway.clock("2025-05-01T10:00:00Z");
   assert.equal((await user.chat()).status, 200);
   const { resetAt } = (await user.chat()).body;
   assert.match(resetAt, /^2025-05-02T10:00:0/);
-  await clock("2025-05-02T09:59:30Z");
+  await gateway.clock("2025-05-02T09:59:30Z");
   assert.equal((await user.chat()).body.resetAt, resetAt);
-  await clock("2025-05-02T10:00:10Z");
+  await gateway.clock("2025-05-02T10:00:10Z");
   assert.equal((await user.chat()).status, 200);
 });
 
 test("each counter has its own period", async () => {
   const user = await caller({ daily_limit: 100, monthly_token_limit: 10000, tokens_per_minute: 1000, max_tokens_per_request: 900 });
   const spend = (total) => upstream.next({ usage: { prompt_tokens: 10, completion_tokens: total - 10, total_tokens: total } });
-  await clock("2025-02-28T23:58:30Z");
+  await gateway.clock("2025-02-28T23:58:30Z");
   spend(900);
   assert.equal((await user.chat({ max_tokens: 890 })).status, 200);
-  await clock("2025-02-28T23:59:40Z");
+  await gateway.clock("2025-02-28T23:59:40Z");
   spend(900);
   assert.equal((await user.chat({ max_tokens: 890 })).status, 200);
   await eventually(async () => assert.equal((await user.policy("monthly-tokens")).used, 1800));
-  await clock("2025-03-01T00:00:50Z");
+  await gateway.clock("2025-03-01T00:00:50Z");
   assert.deepEqual([(await user.policy("daily")).used, (await user.policy("monthly-tokens")).used], [0, 0]);
   spend(500);
   assert.equal((await user.chat({ max_tokens: 400 })).status, 200);
   await eventually(async () => assert.equal((await user.policy("monthly-tokens")).used, 500));
-  await clock("2025-03-02T00:00:01Z");
+  await gateway.clock("2025-03-02T00:00:01Z");
   assert.deepEqual([(await user.policy("daily")).used, (await user.policy("monthly-tokens")).used], [0, 500]);
 });
 
 test("a call that fails after midnight gives nothing to the new day", async () => {
   const user = await caller({ daily_limit: 10 });
-  await clock("2025-07-01T23:59:55Z");
-  upstream.next({ delay: 4000, status: 500 });
+  const midnight = Date.parse("2025-07-02T00:00:00Z");
+  await gateway.clock(midnight - 10_000);
+  const left = midnight - gateway.now();
+  assert.ok(left > 1000, "the call is made before midnight");
+  upstream.next({ delay: left + 500, status: 500 });
   assert.equal((await user.chat()).status, 502);
+  assert.ok(gateway.now() > midnight);
   assert.deepEqual(await user.policy("daily").then((p) => [p.used, p.remaining]), [0, 10]);
   assert.deepEqual(statuses(await times(11, () => user.chat())), [...Array(10).fill(200), 429]);
 });
 
 test("a clock that steps back changes nothing", async () => {
   const user = await caller({ daily_limit: 2 });
-  await clock("2025-08-02T00:00:10Z");
+  await gateway.clock("2025-08-02T00:00:10Z");
   assert.equal((await user.chat()).status, 200);
-  await clock("2025-08-01T23:59:00Z");
+  await gateway.clock("2025-08-01T23:59:00Z");
   assert.equal((await user.chat()).status, 200);
   assert.equal((await user.chat()).status, 429);
-  await clock("2025-08-02T00:01:00Z");
+  await gateway.clock("2025-08-02T00:01:00Z");
   assert.equal((await user.chat()).status, 429);
 });
 
@@ -296,15 +292,15 @@ test("Retry-After is whole, agrees with t, and waited out it succeeds", async ()
     for (let round = 0; round < 3; round++) {
       const user = await caller(plan);
       at += 3_723_411;
-      await clock(new Date(at).toISOString());
+      await gateway.clock(new Date(at).toISOString());
       assert.equal((await user.chat()).status, 200);
       const refused = await user.chat();
       assert.equal(refused.status, 429);
       const wait = refused.headers.get("retry-after");
       assert.match(wait, /^[1-9][0-9]*$/);
       assert.equal(/;t=(\d+)/.exec(refused.headers.get("ratelimit"))[1], wait);
-      at = Date.now() + ahead + Number(wait) * 1000;
-      await clock(new Date(at).toISOString());
+      at = gateway.now() + Number(wait) * 1000;
+      await gateway.clock(new Date(at).toISOString());
       assert.equal((await user.chat()).status, 200, JSON.stringify(plan));
     }
   }

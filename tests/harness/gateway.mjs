@@ -4,7 +4,7 @@
 //   const key = await gateway.createKey(await gateway.createUser({ plan_id: "pro" }));
 //   const answer = await gateway.call("/v1/models", { key });      // {status, headers, text, body}
 //   await gateway.fault({ binding: "DB", mode: "error", match: "user_quotas", times: 1 });
-//   await gateway.restart({ vars: { CLOCK_OFFSET_MS: "86400000" } });  // a day later, same data
+//   await gateway.clock("2025-03-01T00:00:00Z");  // starts again at that time, same data
 //   await gateway.stop();
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -43,6 +43,7 @@ export async function startGateway(options = {}) {
 class Gateway {
   #options;
   #port = 0;
+  #ahead = 0;
   #rules;
   #logged = "";
   #processes = [];
@@ -90,6 +91,17 @@ class Gateway {
     // After `kill9` there is nothing left to dispose of.
     await this.mf.dispose().catch(() => {});
     await this.start();
+  }
+
+  /** Starts again with a clock that stands at `at` (ISO text or milliseconds) from now on and runs. */
+  clock(at) {
+    this.#ahead = new Date(at).getTime() - Date.now();
+    return this.restart({ vars: { CLOCK_OFFSET_MS: String(this.#ahead) } });
+  }
+
+  /** Now, by the gateway's clock, in milliseconds. */
+  now() {
+    return Date.now() + this.#ahead;
   }
 
   /** The runtime is killed where it stands, as in a power cut. `start()` brings it back with what was durable. */
