@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use futures::channel::oneshot;
-use futures::future::{Either, select};
+use futures::future::{Either, join, select};
 use js_sys::Uint8Array;
 use serde_json::json;
 use web_sys::{AbortSignal, ReadableStream};
@@ -22,8 +22,8 @@ use super::stream::{Drained, Feeder, Pipe};
 use super::upstream::{self, Answer};
 use super::usage::Usage;
 use crate::account::leases::{self, Settled as BookedBy};
-use crate::account::wire::{self, Ask, Asker, Snapshot};
-use crate::account::{client, open};
+use crate::account::wire::{self, Ask, Asker, Ended, Snapshot};
+use crate::account::{client, ended, open};
 use crate::clock;
 use crate::http::router::Handled;
 use crate::http::{ApiError, Reply};
@@ -189,11 +189,14 @@ impl Task {
         }
         let end = end.err().unwrap_or(StreamEnd::Complete);
         let settled = tap.borrow_mut().meter.finish(end, &mut out);
-        self.settle(settled.usage).await;
         self.note(end, settled);
-        if pipe.write(&mut out, &mut left).await.is_ok() {
-            pipe.close().await;
-        }
+        let rest = async {
+            if pipe.write(&mut out, &mut left).await.is_ok() {
+                pipe.close().await;
+            }
+        };
+        // At the same time, and settled first: what this isolate is asked from then on counts the call.
+        join(self.settle(settled.usage), rest).await;
     }
 
     /// Passes the answer on until its end ([`Feed::Continue`]), the end of its budget ([`Feed::Cut`]), or
@@ -376,6 +379,20 @@ impl AccountLink {
             BookedBy::Here(standing) => return Some(*standing),
             BookedBy::Follows => return None,
             BookedBy::Elsewhere => {}
+        }
+        // Who gets something back is told at once how they stand; all else can wait for the next message.
+        if outcome != Outcome::Released {
+            let ended = Ended {
+                operation: operation.clone(),
+                outcome,
+                took,
+            };
+            ended::note(&self.user, ended, now);
+            if !ended::tell(&self.env, &self.user, operation).await {
+                let now = clock::now(&Settings::of(&self.env));
+                open::owe(&self.env, &self.user, operation, &outcome, now).await;
+            }
+            return None;
         }
         for attempt in 0..SETTLE_TRIES {
             let ask = Ask::Settle {
