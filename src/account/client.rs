@@ -1,9 +1,11 @@
 //! The Worker's side of the hop: one message to a user's account, within a time budget.
 
+use std::time::Duration;
+
 use serde_json::json;
 use thiserror::Error;
 use worker::wasm_bindgen::JsValue;
-use worker::{Env, Method, Request, RequestInit};
+use worker::{Delay, Env, Method, Request, RequestInit};
 
 use super::wire::{Answer, Ask, Asker, Message};
 use super::{leases, refusals};
@@ -44,6 +46,28 @@ pub async fn ask_within(
             Err(OutOfReach)
         }
     }
+}
+
+/// The first pause between two tries; each further one is twice as long.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Asks `user`'s account something that may be asked twice, at most `tries` times, while it is out of reach.
+pub async fn insist(
+    env: &Env,
+    user: &str,
+    asker: &Asker,
+    asked: &Ask,
+    tries: u32,
+) -> Result<Answer, OutOfReach> {
+    for pauses in 0..tries {
+        if let Ok(answer) = ask(env, user, asker.clone(), asked.clone()).await {
+            return Ok(answer);
+        }
+        if pauses + 1 < tries {
+            Delay::from(PAUSE.saturating_mul(1 << pauses)).await;
+        }
+    }
+    Err(OutOfReach)
 }
 
 /// Whether the answer tells how the user stands, or changes it: then what this isolate alone knows comes first.
