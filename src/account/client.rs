@@ -1,12 +1,14 @@
 //! The Worker's side of the hop: one message to a user's account, within a time budget.
 
+use std::time::Duration;
+
 use js_sys::{Promise, Uint8Array};
 use serde_json::json;
 use thiserror::Error;
-use worker::Env;
 use worker::wasm_bindgen::prelude::wasm_bindgen;
 use worker::wasm_bindgen::{self, JsCast};
 use worker::wasm_bindgen_futures::JsFuture;
+use worker::{Delay, Env};
 
 use super::wire::{Answer, Ask, Asker, Message};
 use super::{ended, leases, refusals};
@@ -51,6 +53,28 @@ pub async fn ask_within(
     refusals::heed(user, &message.ask);
     leases::heed(user, &message.ask);
     answer
+}
+
+/// The first pause between two tries; each further one is twice as long.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Asks `user`'s account something that may be asked twice, at most `tries` times, while it is out of reach.
+pub async fn insist(
+    env: &Env,
+    user: &str,
+    asker: &Asker,
+    asked: &Ask,
+    tries: u32,
+) -> Result<Answer, OutOfReach> {
+    for pauses in 0..tries {
+        if let Ok(answer) = ask(env, user, asker.clone(), asked.clone()).await {
+            return Ok(answer);
+        }
+        if pauses + 1 < tries {
+            Delay::from(PAUSE.saturating_mul(1 << pauses)).await;
+        }
+    }
+    Err(OutOfReach)
 }
 
 /// Whether the answer tells how the user stands, or changes it: then what this isolate alone knows comes first.

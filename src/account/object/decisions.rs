@@ -188,9 +188,10 @@ impl Live {
         next: Option<&OperationId>,
         now: Millis,
     ) -> Done {
-        self.law.take_back(now, &force.limits, returned);
+        let is_new = self.law.take_back(now, &force.limits, returned);
         let standing = self.snapshot(force, now);
-        let lease = next.and_then(|id| self.law.follow_on(now, &force.limits, returned, id));
+        let limits = &force.limits;
+        let lease = next.and_then(|id| self.law.follow_on(now, limits, returned, is_new, id));
         let effect = self.stored(true)?;
         Ok((Answer::TakenBack { standing, lease }, effect))
     }
