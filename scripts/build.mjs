@@ -24,6 +24,9 @@ const optimisations = [
   ["--reorder-functions-by-name", "--strip-debug", "--strip-producers", ...enabled],
 ];
 
+/** js/entry.js takes the place of what worker-build has made, which it imports. */
+const bundled = ["--bundle", "--minify", "--format=esm", "--external:cloudflare:workers", "--external:*.wasm", "--allow-overwrite", "--outfile=build/index.js"];
+
 /** How many steps `buildAll` announces. */
 export const buildSteps = 2;
 
@@ -39,6 +42,7 @@ export async function build(note) {
   console.log("      compiling the Worker: the first time takes a minute or two");
   const env = toolEnv({ WASM_BINDGEN_BIN: tools.wasmBindgen, WASM_OPT_BIN: tools.wasmOpt, ESBUILD_BIN: tools.esbuild });
   await run(tools.workerBuild, ["--release"], { env });
+  await run(tools.esbuild, ["js/entry.js", ...bundled]);
   const wasm = inRoot("build/index_bg.wasm");
   for (const options of optimisations) await run(tools.wasmOpt, [...options, wasm, "-o", wasm]);
   writeFileSync(inRoot(stamp), wanted);

@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use futures::channel::oneshot;
-use futures::future::{Either, select};
+use futures::future::{Either, join, select};
 use js_sys::Uint8Array;
 use serde_json::json;
 use web_sys::{AbortSignal, ReadableStream};
@@ -22,13 +22,14 @@ use super::session::{Pass, Session};
 use super::stream::{Drained, Feeder, Pipe};
 use super::upstream::{self, Answer, NoAnswer};
 use super::usage::Usage;
+use crate::account::client::{self, OutOfReach};
 use crate::account::leases::{self, Settled as BookedBy};
-use crate::account::wire::{self, Ask, Asker, Snapshot};
-use crate::account::{client, open};
+use crate::account::wire::{self, Ask, Asker, Ended, Snapshot};
+use crate::account::{ended, open};
 use crate::clock;
 use crate::http::router::Handled;
 use crate::http::{ApiError, Reply};
-use crate::limits::{Millis, OperationId, Outcome, Span};
+use crate::limits::{Metered, Millis, OperationId, Outcome, Span};
 use crate::observe::{Stage, Timing};
 use crate::settings::Settings;
 
@@ -202,11 +203,14 @@ impl Task {
         }
         let end = end.err().unwrap_or(StreamEnd::Complete);
         let settled = tap.borrow_mut().meter.finish(end, &mut out);
-        self.settle(settled.usage).await;
         self.note(end, settled);
-        if pipe.write(&mut out, &mut left).await.is_ok() {
-            pipe.close().await;
-        }
+        let rest = async {
+            if pipe.write(&mut out, &mut left).await.is_ok() {
+                pipe.close().await;
+            }
+        };
+        // At the same time, and settled first: what this isolate is asked from then on counts the call.
+        join(self.settle(settled.usage), rest).await;
     }
 
     /// Passes the answer on until its end ([`Feed::Continue`]), the end of its budget ([`Feed::Cut`]), or
@@ -354,7 +358,7 @@ pub struct AccountLink {
 }
 
 /// How often a settlement is tried before it is written down to be told later.
-const SETTLE_TRIES: u64 = 4;
+const SETTLE_TRIES: u32 = 4;
 
 impl AccountLink {
     /// What `session`'s account knows of a call that passed.
@@ -387,24 +391,40 @@ impl AccountLink {
         let took = self.timing.took();
         match leases::settle(&self.user, operation, outcome, took, now) {
             BookedBy::Here(standing) => return Some(*standing),
-            BookedBy::Follows => return None,
+            BookedBy::Follows => {
+                leases::follow(&self.env, &self.user).await;
+                return None;
+            }
             BookedBy::Elsewhere => {}
         }
-        for attempt in 0..SETTLE_TRIES {
-            let ask = Ask::Settle {
+        // Who gets something back is told at once how they stand; all else can wait for the next message.
+        if outcome != Outcome::Released {
+            let ended = Ended {
                 operation: operation.clone(),
                 outcome,
                 took,
             };
-            match client::ask(&self.env, &self.user, self.asker.clone(), ask).await {
-                Ok(wire::Answer::Stands(standing)) => return Some(standing),
-                Ok(_) => return None,
-                Err(_) => pause(Span(200 << attempt)).await,
+            ended::note(&self.user, ended, now);
+            if !ended::tell(&self.env, &self.user, operation).await {
+                let now = clock::now(&Settings::of(&self.env));
+                open::owe(&self.env, &self.user, operation, &outcome, now).await;
+            }
+            return None;
+        }
+        let ask = Ask::Settle {
+            operation: operation.clone(),
+            outcome,
+            took,
+        };
+        match client::insist(&self.env, &self.user, &self.asker, &ask, SETTLE_TRIES).await {
+            Ok(wire::Answer::Stands(standing)) => Some(standing),
+            Ok(_) => None,
+            Err(OutOfReach) => {
+                let now = clock::now(&Settings::of(&self.env));
+                open::owe(&self.env, &self.user, operation, &outcome, now).await;
+                None
             }
         }
-        let now = clock::now(&Settings::of(&self.env));
-        open::owe(&self.env, &self.user, operation, &outcome, now).await;
-        None
     }
 
     /// Says what the call has used so far, and that it is still under way.
@@ -412,7 +432,12 @@ impl AccountLink {
         let Some(operation) = self.operation.clone() else {
             return;
         };
-        if leases::checkpoint(&self.user, &operation, prompt, completion) {
+        let now = clock::now(&Settings::of(&self.env));
+        let used = Metered { prompt, completion };
+        if leases::checkpoint(&self.user, &operation, used, STREAM_LEASE, now) {
+            if leases::is_lost(&self.user, &self.asker, now) {
+                leases::keep(self.env.clone(), self.user.clone(), self.asker.clone()).await;
+            }
             return;
         }
         let ask = Ask::Checkpoint {
@@ -428,10 +453,6 @@ impl AccountLink {
 
 /// How long a stream's reservation lasts after its last checkpoint.
 const STREAM_LEASE: Span = Span::seconds(180);
-
-async fn pause(span: Span) {
-    worker::Delay::from(std::time::Duration::from_millis(span.0)).await;
-}
 
 /// When a stream's reading is next worth a message (rule: every 2 s or 500 tokens).
 struct Checkpoint {
