@@ -106,10 +106,10 @@ fn path_of(url: &str) -> Cow<'_, str> {
 /// A path without anything that could mean something else: no escapes, no dots, no backslashes.
 fn plain_path(url: &str) -> Option<&str> {
     let (_, rest) = url.split_once("://")?;
-    let path = rest.get(rest.find('/')?..)?;
+    let path = rest.get(rest.find(['/', '\\', '?', '#'])?..)?;
     let path = path.get(..path.find(['?', '#']).unwrap_or(path.len()))?;
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'/' | b'_' | b'-');
-    path.bytes().all(plain).then_some(path)
+    (path.starts_with('/') && path.bytes().all(plain)).then_some(path)
 }
 
 #[cfg(test)]
@@ -142,6 +142,7 @@ mod tests {
             "https://g/a/../b",
             "https://g/a/%2e%2e/b",
             "https://g/a\\b",
+            "https://g\\a/b",
             "https://g?x=/y",
             "https://g#/y",
             "https://g/ü//x",
