@@ -1,9 +1,17 @@
 // What the platform runs: the build, with its object as a class that can be asked by RPC. The runtime lets only those
 // be asked that derive from DurableObject, and does not see it in the build's own, which stands behind a Proxy.
 import { DurableObject } from "cloudflare:workers";
-import { Account as Built, default as worker } from "../build/index.js";
+import { Account as Built, default as Worker } from "../build/index.js";
 
-export default worker;
+/** One for all events: for each of them the build would make another, and a Proxy around it. */
+let worker;
+
+const handler = (name) => (event, env, ctx) => {
+  worker ??= new Worker(ctx, env);
+  return worker[name].call({ env, ctx }, event);
+};
+
+export default { fetch: handler("fetch"), queue: handler("queue"), scheduled: handler("scheduled") };
 
 export class Account {
   constructor(ctx, env) {

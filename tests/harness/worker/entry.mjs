@@ -6,22 +6,20 @@ import { answered } from "../message.mjs";
 import { faulty, setRules, takeCalls, takePoints, trapped, trappedBatch } from "./faults.mjs";
 
 export default class Harness extends WorkerEntrypoint {
-  constructor(ctx, env) {
-    super(ctx, env);
-    this.built = new built.default(ctx, faulty(env));
-    this.built.ctx = trapped(ctx, "CONTEXT");
-  }
-
   fetch(request) {
-    return new URL(request.url).pathname === "/__harness" ? this.control(request) : this.built.fetch(request);
+    return new URL(request.url).pathname === "/__harness" ? this.control(request) : this.#give("fetch", request);
   }
 
   queue(batch) {
-    return this.built.queue(trappedBatch(batch));
+    return this.#give("queue", trappedBatch(batch));
   }
 
   scheduled(event) {
-    return this.built.scheduled(event);
+    return this.#give("scheduled", event);
+  }
+
+  #give(name, event) {
+    return built.default[name](event, faulty(this.env), trapped(this.ctx, "CONTEXT"));
   }
 
   async control(request) {
