@@ -57,7 +57,11 @@ async function underLease(one, rest) {
   for (let calls = 1; calls < 100; calls++) {
     await gateway.resetCalls();
     assert.equal((await chat(one, rest)).status, 200);
-    if ((await hops()) === 0) return calls;
+    if ((await hops()) > 0) continue;
+    // The end of the call that got the lease is told by a message of its own.
+    await pause(100);
+    await gateway.resetCalls();
+    return calls;
   }
   assert.fail("no lease");
 }
