@@ -16,11 +16,11 @@ const stamp = "build/.stamp";
 const features = ["mutable-globals", "sign-ext", "nontrapping-float-to-int", "bulk-memory", "multivalue", "reference-types", "exception-handling"];
 const enabled = features.map((feature) => `--enable-${feature}`);
 /**
- * Once more finds more. Rust keeps the first kilobyte of memory for the deepest end of the stack, so no pointer to a
+ * Once more finds more. Generic code leaves functions that differ in a constant. Rust keeps the first kilobyte of memory for the deepest end of the stack, so no pointer to a
  * field starts there. Functions that are alike have names that are, and side by side they are packed better.
  */
 const optimisations = [
-  ["-Oz", "-Oz", "--low-memory-unused", "-g", ...enabled],
+  ["-Oz", "--merge-similar-functions", "-Oz", "--low-memory-unused", "-g", ...enabled],
   ["--reorder-functions-by-name", "--strip-debug", "--strip-producers", ...enabled],
 ];
 
