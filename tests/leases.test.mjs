@@ -31,7 +31,7 @@ async function caller(plan = {}) {
 /** Each call says who sent it, so that the upstream's own log can be counted by user. */
 const chat = (one, rest = {}) => gateway.call("/v1/chat/completions", { key: one.key, json: { ...hello, user: one.user_id, ...rest } });
 const served = (one) => upstream.requests.filter((request) => request.json?.user === one.user_id).length;
-const hops = async () => (await gateway.calls())["ACCOUNTS.fetch"] ?? 0;
+const hops = async () => (await gateway.calls())["ACCOUNTS.ask"] ?? 0;
 const day = async (one) => (await gateway.usageRows(one.user_id))[0];
 
 /** Calls of `connections` at a time, until `done` says so of an answer or `most` were made. */
@@ -206,23 +206,19 @@ for (const [name, [change, status]] of Object.entries(bites)) {
 }
 
 test("told past this isolate, a block and a reset are in force within five seconds", async () => {
-  const accounts = await gateway.mf.getDurableObjectNamespace("ACCOUNTS");
-  const tell = (one, ask) => accounts.getByName(one.user_id).fetch("https://account/", { method: "POST", body: JSON.stringify({ v: 1, user: one.user_id, ask }) });
   const blocked = await caller();
   const working = load(blocked, { connections: 4, until: ({ status }) => status !== 200 });
   await pause(1_500);
   const { results } = await gateway.d1.prepare("UPDATE users SET status = 'blocked', version = version + 1 WHERE user_id = ? RETURNING *").bind(blocked.user_id).all();
   const { plan_id, status, version } = results[0];
-  const answer = await tell(blocked, { adopt: { plan_id, status, version, overrides: {} } });
-  const told = await answer.json();
-  assert.deepEqual(told, { done: true });
+  assert.equal(await gateway.account(blocked.user_id).tell({ adopt: { plan_id, status, version, overrides: {} } }), "done");
   const began = Date.now();
   await working;
   assert.ok(Date.now() - began < 5_000, `${Date.now() - began} ms`);
 
   const reset = await caller();
   await load(reset, { connections: 4, most: 200 });
-  assert.equal((await tell(reset, { reset: ["daily"] })).status, 200);
+  assert.equal(await gateway.account(reset.user_id).tell({ reset: ["daily"] }), "stands");
   await pause(5_000);
   const daily = (await gateway.call("/api/quota", { key: reset.key })).body.policies.find((policy) => policy.name === "daily");
   assert.deepEqual([daily.used, daily.reserved], [0, 0]);

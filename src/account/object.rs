@@ -12,8 +12,12 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use js_sys::Uint8Array;
 use serde::{Deserialize, Serialize};
-use worker::{DurableObject, Env, Method, Request, Response, State, durable_object};
+use worker::wasm_bindgen::prelude::wasm_bindgen;
+use worker::wasm_bindgen::{self, JsValue};
+use worker::wasm_bindgen_futures::future_to_promise;
+use worker::{DurableObject, Env, Request, Response, State, durable_object};
 
 use super::wire::{Answer, Ask, Asker, Message};
 use crate::clock;
@@ -134,22 +138,9 @@ impl DurableObject for Account {
         }
     }
 
-    async fn fetch(&self, mut request: Request) -> worker::Result<Response> {
-        if request.method() != Method::Post {
-            return Response::error("POST only", 405);
-        }
-        let message: Message = match serde_json::from_slice(&request.bytes().await?) {
-            Ok(message) => message,
-            Err(e) => return Response::from_json(&Answer::Refused(e.to_string())),
-        };
-        match self.core.answer(message).await {
-            Ok(answer) => Response::from_json(&answer),
-            Err(Fault::NotReady) => Response::from_json(&Answer::NotReady),
-            Err(Fault::Storage(error)) => {
-                self.core.live.replace(None);
-                Err(error)
-            }
-        }
+    /// This is how messages of version 1 came. Their answer says that this account is not ready.
+    async fn fetch(&self, _request: Request) -> worker::Result<Response> {
+        Response::from_json(&"not_ready")
     }
 
     async fn alarm(&self) -> worker::Result<Response> {
@@ -162,16 +153,69 @@ impl DurableObject for Account {
     }
 }
 
+#[wasm_bindgen]
+impl Account {
+    /// Answers a message: at once, where all that it takes is in memory, else by a promise.
+    pub fn ask(&self, message: &[u8]) -> Result<JsValue, JsValue> {
+        let Some(message) = Message::decode(message) else {
+            return Ok(bytes_of(&Answer::NotReady));
+        };
+        let core = self.core.clone();
+        if let Some(plan) = core.plan_at_hand(&message) {
+            return core.say(core.decide(plan, message));
+        }
+        let answer = async move { core.say(core.answer(message).await) };
+        Ok(future_to_promise(answer).into())
+    }
+}
+
+fn bytes_of(answer: &Answer) -> JsValue {
+    Uint8Array::from(answer.encode().as_slice()).into()
+}
+
 impl Core {
     fn now(&self) -> Millis {
         clock::now(&Settings::of(&self.env))
     }
 
-    async fn answer(self: &Rc<Self>, message: Message) -> Result<Answer, Fault> {
-        let Message {
-            user, asker, ask, ..
-        } = message;
+    fn say(&self, answer: Result<Answer, Fault>) -> Result<JsValue, JsValue> {
+        match answer {
+            Ok(answer) => Ok(bytes_of(&answer)),
+            Err(Fault::NotReady) => Ok(bytes_of(&Answer::NotReady)),
+            Err(Fault::Storage(error)) => {
+                self.live.replace(None);
+                Err(error.into())
+            }
+        }
+    }
+
+    /// The plan by which a message is answered, unless something has to be looked for before.
+    fn plan_at_hand(&self, message: &Message) -> Option<Rc<Plan>> {
+        let decides = !matches!(
+            message.ask,
+            Ask::Adopt(_) | Ask::Revoke { .. } | Ask::Reconcile
+        );
+        let plan_id = self.plan_id(&message.asker).filter(|_| decides)?;
+        cache::at_hand(&plan_id, self.now())
+    }
+
+    /// Decides by this plan, and books what the message tells along.
+    fn decide(self: &Rc<Self>, plan: Rc<Plan>, message: Message) -> Result<Answer, Fault> {
+        let user = message.user.clone();
+        let said = self.with_live(|live, now| live.answer(plan, message, now))?;
+        let (answer, effect) = said?;
+        self.after(effect, &user)?;
+        Ok(answer)
+    }
+
+    async fn answer(self: &Rc<Self>, mut message: Message) -> Result<Answer, Fault> {
+        let user = message.user.clone();
         self.load(&user).await?;
+        // What comes next may wait for the ledger, and then end here.
+        let ended = std::mem::take(&mut message.ended);
+        let effect = self.with_live(|live, now| live.book_apart(&ended, now))??;
+        self.after(effect, &user)?;
+        let Message { asker, ask, .. } = message;
         if ask == Ask::Reconcile {
             return self.reconcile(&user).await;
         }
@@ -179,7 +223,7 @@ impl Core {
         if matches!(ask, Ask::Adopt(_) | Ask::Revoke { .. }) {
             let answer = self.without_plan(ask, &user)?;
             if self.with_live(|live, _| !live.known.notices.is_empty())? {
-                self.after(Effect::Stored, &user).await?;
+                self.after(Effect::Stored, &user)?;
             }
             return Ok(answer);
         }
@@ -192,10 +236,7 @@ impl Core {
         let Some(plan) = cache::plan(&self.env, &plan_id, self.now()).await? else {
             return Ok(Answer::NoSuchPlan);
         };
-        let answer = self.with_live(|live, now| live.answer(plan, &asker, ask, now))?;
-        let (answer, effect) = answer?;
-        self.after(effect, &user).await?;
-        Ok(answer)
+        self.decide(plan, Message::new(&user, asker, ask, Vec::new()))
     }
 
     /// What an account without a user or a plan can still be told.
@@ -209,7 +250,7 @@ impl Core {
         }
     }
 
-    async fn after(self: &Rc<Self>, effect: Effect, user: &str) -> Result<(), Fault> {
+    fn after(self: &Rc<Self>, effect: Effect, user: &str) -> Result<(), Fault> {
         if effect == Effect::None {
             return Ok(());
         }
@@ -217,7 +258,7 @@ impl Core {
             self.waiting_since.set(Some(self.now()));
         }
         if effect == Effect::Stored {
-            self.arm(OUTBOX_ALARM).await?;
+            self.arm(OUTBOX_ALARM)?;
         }
         self.publish_soon(user);
         Ok(())
@@ -269,9 +310,9 @@ impl Live {
         }
         if self.known_unsaved {
             let body = serde_json::to_vec(&self.known).map_err(worker::Error::from)?;
-            self.hot.save_standing(body)?;
+            self.hot.save_standing(&body)?;
         }
-        self.hot.save_account(self.law.encode())?;
+        self.hot.save_account(&self.law.encode())?;
         self.unsaved = false;
         self.known_unsaved = false;
         Ok(())

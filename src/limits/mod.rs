@@ -16,6 +16,7 @@ mod latency;
 mod lease;
 mod operate;
 mod overview;
+mod packed;
 mod period;
 mod policy;
 mod quota;

@@ -23,7 +23,7 @@ impl Core {
                 continue;
             };
             if drift.kind.is_drift() {
-                self.after(Effect::Stored, user).await?;
+                self.after(Effect::Stored, user)?;
             }
             return Ok(Answer::Reconciled(drift));
         }

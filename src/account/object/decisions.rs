@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use super::{Effect, Fault, Force, Live};
-use crate::account::wire::{Answer, Ask, Asker, Snapshot};
+use crate::account::wire::{Answer, Ask, Asker, Ended, Message, Snapshot};
 use crate::limits::{
     self, DegradedLane, Limits, Millis, OperationId, Outcome, Returned, SettleResult, Verdict,
 };
@@ -13,23 +13,60 @@ use crate::plans::{Plan, Strategy};
 type Done = Result<(Answer, Effect), Fault>;
 
 impl Live {
-    pub(super) fn answer(&mut self, plan: Rc<Plan>, asker: &Asker, ask: Ask, now: Millis) -> Done {
+    /// Answers a message, after what it tells along was booked: one write for both.
+    pub(super) fn answer(&mut self, plan: Rc<Plan>, message: Message, now: Millis) -> Done {
+        let Message {
+            ask, asker, ended, ..
+        } = message;
+        let force = self.force(plan);
+        let booked = self.book(&ended, now);
+        let (answer, effect) = self.answer_to(&force, &asker, ask, now)?;
+        let effect = match effect {
+            Effect::Stored => effect,
+            _ if booked => self.stored(true)?,
+            _ => effect,
+        };
+        Ok((answer, effect))
+    }
+
+    /// Books calls that have ended, where there is no answer to wait for.
+    pub(super) fn book_apart(&mut self, ended: &[Ended], now: Millis) -> Result<Effect, Fault> {
+        let booked = self.book(ended, now);
+        self.stored(booked)
+    }
+
+    /// Whether any of them was not booked before.
+    fn book(&mut self, ended: &[Ended], now: Millis) -> bool {
+        let force = self.force.clone();
+        let mut booked = false;
+        for one in ended {
+            if self.law.settle(now, &one.operation, one.outcome) == SettleResult::Settled {
+                booked = true;
+                if let Some(force) = &force {
+                    self.law.note_took(now, &force.limits, one.took);
+                }
+            }
+        }
+        booked
+    }
+
+    fn answer_to(&mut self, force: &Force, asker: &Asker, ask: Ask, now: Millis) -> Done {
         if !is_about_the_past(&ask) && self.key_is_revoked(asker, now) {
             return Ok((Answer::KeyRevoked, Effect::None));
         }
-        let force = self.force(plan);
         match ask {
-            Ask::Admit(call) => self.admit(&force, asker, call, now),
+            Ask::Hear => Ok((Answer::Done(true), Effect::None)),
+            Ask::Admit(call) => self.admit(force, asker, call, now),
             Ask::TakeBack { returned, next } => {
                 let next = next.filter(|_| !self.key_is_revoked(asker, now));
-                self.take_back(&force, &returned, next.as_ref(), now)
+                self.take_back(force, &returned, next.as_ref(), now)
             }
             Ask::Peek(call) => {
                 let verdict =
                     self.law
                         .clone()
                         .admit(now, &force.limits, &with_lane(call, &force.plan));
-                let standing = self.snapshot(&force, now);
+                let standing = self.snapshot(force, now);
                 let decided = Answer::Decided {
                     verdict,
                     standing,
@@ -48,13 +85,13 @@ impl Live {
                     self.law.note_took(now, &force.limits, took);
                 }
                 let effect = self.stored(settled)?;
-                Ok((Answer::Stands(self.snapshot(&force, now)), effect))
+                Ok((Answer::Stands(self.snapshot(force, now)), effect))
             }
             Ask::Conclude { operation, outcome } => {
                 let result = self.law.settle(now, &operation, outcome);
                 let effect = self.stored(result == SettleResult::Settled)?;
                 let known = result != SettleResult::Unknown;
-                let standing = self.snapshot(&force, now);
+                let standing = self.snapshot(force, now);
                 Ok((Answer::Concluded { known, standing }, effect))
             }
             Ask::Checkpoint {
@@ -68,7 +105,7 @@ impl Live {
                     .checkpoint(now, &operation, prompt, completion, lease);
                 Ok((Answer::Done(open), self.stored(open)?))
             }
-            Ask::View => Ok((Answer::Stands(self.snapshot(&force, now)), Effect::None)),
+            Ask::View => Ok((Answer::Stands(self.snapshot(force, now)), Effect::None)),
             // Done before a plan was looked for.
             Ask::Adopt(_) | Ask::Revoke { .. } | Ask::Reconcile => {
                 Ok((Answer::Done(false), Effect::None))
@@ -76,7 +113,7 @@ impl Live {
             Ask::Reset(policies) => {
                 self.law.reset(now, &force.limits, &policies);
                 let effect = self.stored(true)?;
-                Ok((Answer::Stands(self.snapshot(&force, now)), effect))
+                Ok((Answer::Stands(self.snapshot(force, now)), effect))
             }
             Ask::Grant {
                 policy,
@@ -89,7 +126,7 @@ impl Live {
                 {
                     Ok(()) => {
                         let effect = self.stored(true)?;
-                        Ok((Answer::Stands(self.snapshot(&force, now)), effect))
+                        Ok((Answer::Stands(self.snapshot(force, now)), effect))
                     }
                     Err(reason) => Ok((Answer::Refused(reason.to_string()), Effect::None)),
                 }
@@ -225,7 +262,11 @@ impl Live {
 const fn is_about_the_past(ask: &Ask) -> bool {
     matches!(
         ask,
-        Ask::Settle { .. } | Ask::Conclude { .. } | Ask::Checkpoint { .. } | Ask::TakeBack { .. }
+        Ask::Settle { .. }
+            | Ask::Conclude { .. }
+            | Ask::Checkpoint { .. }
+            | Ask::TakeBack { .. }
+            | Ask::Hear
     )
 }
 

@@ -1,10 +1,19 @@
 //! What the alarm is for: the outbox, leases that nobody ended, and making room.
 
 use std::rc::Rc;
-use std::time::Duration;
+
+use worker::wasm_bindgen::prelude::wasm_bindgen;
+use worker::wasm_bindgen::{self, JsValue};
+use worker::worker_sys::DurableObjectState;
 
 use super::{Core, Fault, Live};
 use crate::limits::{Millis, Span};
+
+#[wasm_bindgen(module = "/js/account.js")]
+extern "C" {
+    #[wasm_bindgen(js_name = arm, catch)]
+    fn js_arm(state: &DurableObjectState, wait: f64) -> Result<(), JsValue>;
+}
 
 /// How soon the alarm tries again when the ledger fails; twice as long after each failure.
 const OUTBOX_RETRY: Span = Span::seconds(2);
@@ -27,12 +36,12 @@ impl Core {
             let failures = self.failures.get();
             self.failures
                 .set(failures.saturating_add(1).min(MAX_DOUBLINGS));
-            return self.arm(Span(OUTBOX_RETRY.0 << failures)).await;
+            return self.arm(Span(OUTBOX_RETRY.0 << failures));
         }
         self.failures.set(0);
         self.with_live(|live, _| live.save())??;
         match self.with_live(Live::next_wake)? {
-            Some(wait) => self.arm(wait).await,
+            Some(wait) => self.arm(wait),
             None => self.forget_everything().await,
         }
     }
@@ -44,16 +53,14 @@ impl Core {
         Ok(())
     }
 
-    pub(super) async fn arm(&self, wait: Span) -> Result<(), Fault> {
+    /// The alarm is stored when this returns, like all that was written before; nothing goes out if that fails.
+    pub(super) fn arm(&self, wait: Span) -> Result<(), Fault> {
         let at = self.now().plus(wait);
         if self.armed_for.get().is_some_and(|armed| armed <= at) {
             return Ok(());
         }
+        js_arm(self.state.as_raw(), wait.as_f64()).map_err(worker::Error::from)?;
         self.armed_for.set(Some(at));
-        self.state
-            .storage()
-            .set_alarm(Duration::from_millis(wait.0))
-            .await?;
         Ok(())
     }
 }
