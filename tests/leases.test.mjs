@@ -88,6 +88,16 @@ test("under load hardly any call hops, and every one is counted", async () => {
   await agree(one);
 });
 
+test("a short stream under a lease needs no hop at all", async () => {
+  const one = await caller();
+  await underLease(one);
+  const answer = await chat(one, { stream: true });
+  assert.match(answer.text, /\[DONE\]/);
+  await pause(300);
+  assert.equal(await hops(), 0);
+  await agree(one);
+});
+
 test("a seldom caller is decided call by call", async () => {
   const one = await caller();
   for (let i = 0; i < 4; i++) {
