@@ -1,7 +1,7 @@
 // What a call asks of the platform, counted at the bindings, and what that costs by the price list.
 import { setTimeout as pause } from "node:timers/promises";
 import { perMillion } from "../prices.mjs";
-import { prepare } from "./scenarios.mjs";
+import { countedRows, prepare } from "./scenarios.mjs";
 import { call } from "./tools.mjs";
 
 /** What a user's account does after the last call (publishing, its alarm) is over by then. */
@@ -9,8 +9,7 @@ const afterwards = 3500;
 
 /** Counts by scenario id: operations and dollars. */
 export async function operations(upstream, { without }) {
-  const { scenarios: all, workers, stop } = await prepare({ upstream, counted: true });
-  const scenarios = all.filter(({ id }) => !without.includes(id));
+  const { scenarios, workers, stop } = await prepare(countedRows.filter((id) => !without.includes(id)), { upstream, counted: true });
   try {
     const counted = {};
     for (const worker of workers) await warm(worker, scenarios.filter((one) => one.worker === worker));

@@ -2,7 +2,8 @@
 import { prices, read } from "../prices.mjs";
 import { chunks } from "./scenarios.mjs";
 
-const number = (value, digits = 0) => value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+/** A number as people write it. */
+export const number = (value, digits = 0) => value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
 const ratio = (one, base, what) => (base ? `${number(one[what] / base[what], 2)}` : "");
 const ms = (micros) => number(micros / 1000, 2);
 
