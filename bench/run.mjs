@@ -63,7 +63,7 @@ async function profileOf(id) {
   try {
     const { scenarios, stop } = await prepare([id], { upstream, inspector: true });
     try {
-      console.log(`\n${await step("Profiling", () => profile(scenarios[0], length))}`);
+      console.log(`\n${await step("Profiling", () => profile(scenarios[0], upstream, length))}`);
     } finally {
       await stop();
     }

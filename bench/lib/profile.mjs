@@ -1,31 +1,26 @@
 // `npm run bench -- --profile <row>`: where the time of a call goes, by V8's profiler, as tables.
 import { mkdirSync, writeFileSync } from "node:fs";
 import { inRoot } from "../../scripts/lib/paths.mjs";
-import { cpuMicros, untilIdle } from "./cpu.mjs";
-import { median } from "./measure.mjs";
 import { profiled } from "./inspector.mjs";
+import { median, turn } from "./measure.mjs";
 import { number, table } from "./report.mjs";
-import { call } from "./tools.mjs";
 
 /** How many functions are shown. */
 const top = 30;
 
-/** Calls a row as the bench does, under the profiler; gives the tables as Markdown. */
-export async function profile(scenario, { seconds }) {
-  const { worker } = scenario;
-  await call(worker.port, scenario, { seconds: 2 });
-  await untilIdle(worker.pids);
-  const before = cpuMicros(worker.pids);
+/** Calls a row as the bench does, then once more under the profiler; gives the tables as Markdown. */
+export async function profile(scenario, upstream, { seconds }) {
+  const { worker, id, name } = scenario;
+  await turn(scenario, upstream, { seconds: 2 });
+  const { cpu } = await turn(scenario, upstream, { seconds });
   let calls = 0;
   const recorded = await profiled(worker.inspector, worker.isolate, async () => {
-    calls = (await call(worker.port, scenario, { seconds })).calls;
-    await untilIdle(worker.pids);
+    ({ calls } = await turn(scenario, upstream, { seconds: seconds * 2 }));
   });
-  const cpu = (cpuMicros(worker.pids) - before) / calls;
-  const path = inRoot("target", "bench-profiles", `${scenario.id}.cpuprofile`);
+  const path = inRoot("target", "bench-profiles", `${id}.cpuprofile`);
   mkdirSync(inRoot("target", "bench-profiles"), { recursive: true });
   writeFileSync(path, JSON.stringify(recorded));
-  return tables({ name: scenario.name, calls, cpu, path, ...summed(recorded) });
+  return tables({ name, calls, cpu, path, ...summed(recorded) });
 }
 
 /** Microseconds by function: in itself, and with what it calls. */
@@ -72,7 +67,7 @@ function tables({ name, calls, cpu, path, self, total, parts }) {
       .slice(0, most)
       .map(([what, micros]) => [what.length > 90 ? `${what.slice(0, 89)}…` : what, number(micros / calls, 1), `${number((100 * micros) / all, 1)} %`]);
   return [
-    `${name}: ${number(calls)} calls under the profiler, ${number(cpu)} µs of CPU a call, ${number(all / calls)} µs of them seen by V8`,
+    `${name}: ${number(calls)} calls under the profiler. Without it, a call takes ${number(cpu)} µs of the processor; ${number(all / calls)} µs of that are in the Worker's isolate, the account's object included. The rest is the runtime's own: connections, timers, stores, logs.`,
     "",
     "## By part",
     "",
