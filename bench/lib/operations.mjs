@@ -38,7 +38,7 @@ async function count(scenario) {
   const { worker, name } = scenario;
   const seen = await call(worker.port, scenario, { calls: callsOf(scenario) });
   if (worker.name === "sluice") await pause(afterwards);
-  const counts = await worker.counts();
+  const { "shortest ms between publications": shortest, ...counts } = await worker.counts();
   const per = (times) => Object.fromEntries(Object.entries(counts).map(([what, number]) => [what, (number * times) / seen.calls]));
-  return { name, calls: seen.calls, seconds: seen.seconds, counts, perThousand: per(1000), dollars: perMillion(per(1)) };
+  return { name, calls: seen.calls, seconds: seen.seconds, counts, shortest, perThousand: per(1000), dollars: perMillion(per(1)) };
 }

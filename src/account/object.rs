@@ -15,7 +15,6 @@ use worker::{DurableObject, Env, Method, Request, Response, State, durable_objec
 use super::restore;
 use super::wire::{Answer, Ask, Asker, Counted, Drift, DriftKind, Message, Snapshot};
 use crate::auth::provision;
-use crate::budget;
 use crate::clock;
 use crate::http::limit_headers::rfc3339;
 use crate::ledger::hot::Hot;
@@ -33,10 +32,10 @@ use crate::settings::{Settings, WindowDefault};
 const KEPT_DAYS: Span = Span::hours(72);
 /// The plan of users who are created without one.
 const DEFAULT_PLAN: &str = "free";
-/// Publications to the ledger are at least this far apart.
-const PUBLISH_EVERY: Span = Span::seconds(1);
-/// How soon the alarm publishes what `waitUntil` didn't get to.
-const OUTBOX_ALARM: Span = Span::seconds(3);
+/// How soon the alarm hands over what the user has to be told.
+const NEWS: Span = Span::seconds(1);
+/// An alarm that is later than this was lost.
+const ALARM_LATE: Span = Span::seconds(30);
 /// How soon the alarm tries again when the ledger fails; twice as long after each failure.
 const OUTBOX_RETRY: Span = Span::seconds(2);
 /// How often that doubles.
@@ -50,24 +49,18 @@ const COMPARISONS: u32 = 4;
 /// After this long without a call an account that has published everything frees its storage.
 const IDLE: Span = Span::hours(24);
 
-/// Longest that handing over one notice takes.
-const TELLING: Span = Span(budget::QUEUE.0 + 1_000);
-
 /// One user's account.
 #[durable_object(alarm)]
 pub struct Account {
-    core: Rc<Core>,
+    core: Core,
 }
 
-/// What the handlers share with work that goes on after an answer.
+/// What the handlers share.
 struct Core {
     state: State,
     env: Env,
     live: RefCell<Option<Live>>,
-    publishing: Cell<bool>,
     armed_for: Cell<Option<Millis>>,
-    /// Until when somebody is believed to be handing notices over.
-    telling_until: Cell<Millis>,
     failures: Cell<u32>,
     /// Until when the ledger is not asked for a start again.
     no_start_until: Cell<Millis>,
@@ -84,7 +77,7 @@ struct Live {
     force: Option<Rc<Force>>,
     /// The sliding window of plans that set none.
     window_default: Option<WindowDefault>,
-    /// Refusals are counted, but not worth a write of their own.
+    /// Refusals were counted, or the ledger has confirmed something: neither is worth a write of its own.
     unsaved: bool,
     known_unsaved: bool,
     /// How often the operator has told of a change since this was loaded.
@@ -97,6 +90,9 @@ struct Live {
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 struct Known {
     standing: Option<Standing>,
+    /// Whose account this is: an alarm that wakes it is not told.
+    #[serde(default)]
+    user: String,
     #[serde(default)]
     revoked: BTreeMap<String, Millis>,
     /// What the user has to be told and the queue has not taken yet.
@@ -147,16 +143,12 @@ impl DurableObject for Account {
             state,
             env,
             live: RefCell::new(None),
-            publishing: Cell::new(false),
-            telling_until: Cell::new(Millis(0)),
             armed_for: Cell::new(None),
             failures: Cell::new(0),
             no_start_until: Cell::new(Millis(0)),
             waiting_since: Cell::new(None),
         };
-        Self {
-            core: Rc::new(core),
-        }
+        Self { core }
     }
 
     async fn fetch(&self, mut request: Request) -> worker::Result<Response> {
@@ -192,11 +184,12 @@ impl Core {
         clock::now(&Settings::of(&self.env))
     }
 
-    async fn answer(self: &Rc<Self>, message: Message) -> Result<Answer, Fault> {
+    async fn answer(&self, message: Message) -> Result<Answer, Fault> {
         let Message {
             user, asker, ask, ..
         } = message;
         self.load(&user).await?;
+        self.with_live(|live, _| live.belongs_to(&user))?;
         if ask == Ask::Reconcile {
             return self.reconcile(&user).await;
         }
@@ -204,7 +197,7 @@ impl Core {
         if matches!(ask, Ask::Adopt(_) | Ask::Revoke { .. }) {
             let answer = self.without_plan(ask, &user)?;
             if self.with_live(|live, _| !live.known.notices.is_empty())? {
-                self.after(Effect::Stored, &user).await?;
+                self.after(Effect::Stored).await?;
             }
             return Ok(answer);
         }
@@ -219,7 +212,7 @@ impl Core {
         };
         let answer = self.with_live(|live, now| live.answer(plan, &asker, ask, now))?;
         let (answer, effect) = answer?;
-        self.after(effect, &user).await?;
+        self.after(effect).await?;
         Ok(answer)
     }
 
@@ -234,18 +227,18 @@ impl Core {
         }
     }
 
-    async fn after(self: &Rc<Self>, effect: Effect, user: &str) -> Result<(), Fault> {
+    /// The alarm publishes: one transaction for all that changes until then, and nobody waits in memory.
+    async fn after(&self, effect: Effect) -> Result<(), Fault> {
         if effect == Effect::None {
             return Ok(());
         }
         if self.waiting_since.get().is_none() {
             self.waiting_since.set(Some(self.now()));
         }
-        if effect == Effect::Stored {
-            self.arm(OUTBOX_ALARM).await?;
-        }
-        self.publish_soon(user);
-        Ok(())
+        let delay = Settings::of(&self.env).ledger_delay;
+        let has_news = self.with_live(|live, _| live.has_news())?;
+        self.arm(if has_news { delay.min(NEWS) } else { delay })
+            .await
     }
 
     fn with_live<T>(&self, act: impl FnOnce(&mut Live, Millis) -> T) -> Result<T, Fault> {
@@ -376,49 +369,9 @@ impl Core {
         Ok(())
     }
 
-    /// Publishes in the background, unless that is under way already; what comes meanwhile goes along
-    /// with its next round.
-    fn publish_soon(self: &Rc<Self>, user: &str) {
-        if self.publishing.replace(true) {
-            return;
-        }
-        let this = self.clone();
-        let user = user.to_owned();
-        self.state
-            .wait_until(async move { this.publish_all(&user).await });
-    }
-
-    /// Publishes until nothing is left or the ledger fails; the alarm tries again then.
-    async fn publish_all(&self, user: &str) {
-        // What isn't taken now the alarm hands over again.
-        let _ = self.hand_over_notices(user).await;
-        while self.publish(user).await.unwrap_or(false) {
-            worker::Delay::from(Duration::from_millis(PUBLISH_EVERY.0)).await;
-            let _ = self.hand_over_notices(user).await;
-            if !self
-                .with_live(|live, _| live.law.has_unflushed())
-                .unwrap_or(false)
-            {
-                break;
-            }
-        }
-        self.publishing.set(false);
-    }
-
-    /// Hands what the user has to be told to the queue, unless that is under way already. A notice is
-    /// stored until the queue has taken it.
+    /// Hands what the user has to be told to the queue. A notice is stored until the queue has taken it.
     async fn hand_over_notices(&self, user: &str) -> Result<(), Fault> {
-        if self.now() < self.telling_until.get() {
-            return Ok(());
-        }
-        let handed = self.hand_over(user).await;
-        self.telling_until.set(Millis(0));
-        handed
-    }
-
-    async fn hand_over(&self, user: &str) -> Result<(), Fault> {
         for notice in self.with_live(|live, now| live.unsent(user, now))?? {
-            self.telling_until.set(self.now().plus(TELLING));
             notify::send(&self.env, &notice)
                 .await
                 .map_err(|_| Fault::NotReady)?;
@@ -440,7 +393,8 @@ impl Core {
         };
         let now = self.now();
         let waiting = self.waiting_since.take();
-        batch.quotas.lag_ms = waiting.map_or(0, |since| now.since(since).0);
+        let meant = Settings::of(&self.env).ledger_delay;
+        batch.quotas.lag_ms = waiting.map_or(0, |since| now.since(since.plus(meant)).0);
         let Batch {
             quotas,
             days,
@@ -487,7 +441,7 @@ impl Core {
 
     /// Compares the account with the ledger and mends what differs. A comparison holds only if no call
     /// came while the row was read.
-    async fn reconcile(self: &Rc<Self>, user: &str) -> Result<Answer, Fault> {
+    async fn reconcile(&self, user: &str) -> Result<Answer, Fault> {
         for _ in 0..COMPARISONS {
             self.publish(user).await?;
             let flushed = self.with_live(|live, _| live.law.flushed_seq())?;
@@ -497,7 +451,7 @@ impl Core {
                 continue;
             };
             if drift.kind.is_drift() {
-                self.after(Effect::Stored, user).await?;
+                self.after(Effect::Stored).await?;
             }
             return Ok(Answer::Reconciled(drift));
         }
@@ -518,11 +472,11 @@ impl Core {
     }
 
     /// What the alarm is for: the outbox, leases that nobody ended, and making room.
-    async fn wake(self: &Rc<Self>) -> Result<(), Fault> {
+    async fn wake(&self) -> Result<(), Fault> {
         if !self.load_stored()? {
             return Ok(());
         }
-        let user = self.state.id().name().unwrap_or_default();
+        let user = self.user()?;
         self.with_live(|live, now| live.reclaim(now))??;
         let told = self.hand_over_notices(&user).await;
         if let Err(fault) = self.publish(&user).await.and(told) {
@@ -533,11 +487,21 @@ impl Core {
             return self.arm(Span(OUTBOX_RETRY.0 << failures)).await;
         }
         self.failures.set(0);
-        self.with_live(|live, _| live.save())??;
-        match self.with_live(Live::next_wake)? {
+        self.with_live(|live, _| live.save_rest())??;
+        let delay = Settings::of(&self.env).ledger_delay;
+        match self.with_live(|live, now| live.next_wake(delay, now))? {
             Some(wait) => self.arm(wait).await,
             None => self.forget_everything().await,
         }
+    }
+
+    /// Accounts that were stored before they knew whose they are have the name they were made under.
+    fn user(&self) -> Result<String, Fault> {
+        let known = self.with_live(|live, _| live.known.user.clone())?;
+        if !known.is_empty() {
+            return Ok(known);
+        }
+        self.state.id().name().ok_or(Fault::NotReady)
     }
 
     /// An account nobody uses costs nothing: the ledger knows where it has to start again.
@@ -548,8 +512,10 @@ impl Core {
     }
 
     async fn arm(&self, wait: Span) -> Result<(), Fault> {
-        let at = self.now().plus(wait);
-        if self.armed_for.get().is_some_and(|armed| armed <= at) {
+        let now = self.now();
+        let at = now.plus(wait);
+        let is_soon = |armed: Millis| armed <= at && now.since(armed) < ALARM_LATE;
+        if self.armed_for.get().is_some_and(is_soon) {
             return Ok(());
         }
         self.armed_for.set(Some(at));
@@ -771,15 +737,25 @@ impl Live {
         }
     }
 
+    fn belongs_to(&mut self, user: &str) {
+        if self.known.user != user {
+            user.clone_into(&mut self.known.user);
+            self.known_unsaved = true;
+        }
+    }
+
+    /// Whether the user has to be told something.
+    fn has_news(&self) -> bool {
+        !self.known.notices.is_empty() || self.law.has_crossings()
+    }
+
     /// What the ledger has not seen. What is published is stored first: a stored account must never be
     /// behind the ledger.
     fn unpublished(&mut self, now: Millis) -> Result<Option<Batch>, Fault> {
         let Some(force) = self.force.clone() else {
             return Ok(None);
         };
-        if self.unsaved {
-            self.save()?;
-        }
+        self.save_rest()?;
         let snapshot = self.law.quota_snapshot(now);
         Ok(Some(Batch {
             quotas: usage::Quotas {
@@ -803,6 +779,7 @@ impl Live {
 
     fn published_as(&mut self, quotas: &usage::Quotas) {
         self.law.flushed(quotas.seq);
+        self.unsaved = true;
         self.published = Some(Published {
             used_today: quotas.used_today,
             tokens_used_this_month: quotas.tokens_used_this_month,
@@ -938,9 +915,12 @@ impl Live {
     }
 
     /// How long until there is something to do again; `None`: the account may be forgotten.
-    fn next_wake(&mut self, now: Millis) -> Option<Span> {
+    fn next_wake(&mut self, ledger_delay: Span, now: Millis) -> Option<Span> {
         if !self.known.notices.is_empty() {
             return Some(OUTBOX_RETRY);
+        }
+        if self.law.has_unflushed() {
+            return Some(ledger_delay);
         }
         if let Some(end) = self.law.next_lease_end() {
             return Some(end.since(now).max(Span::seconds(1)));
@@ -1050,6 +1030,14 @@ impl Live {
         }
         self.save()?;
         Ok(Effect::Stored)
+    }
+
+    /// Stores what was not worth a write of its own.
+    fn save_rest(&mut self) -> Result<(), Fault> {
+        if self.unsaved {
+            self.save()?;
+        }
+        Ok(())
     }
 
     fn save(&mut self) -> Result<(), Fault> {

@@ -67,7 +67,6 @@ class Gateway {
     this.d1 = await this.mf.getD1Database("DB");
     this.kv = await this.mf.getKVNamespace("CACHE");
     await migrate(this.d1);
-    if (this.#rules.length > 0) await this.faults(this.#rules);
   }
 
   /** The processes of the runtime. */
@@ -235,7 +234,7 @@ class Gateway {
         for (const stream of [out, err]) stream.on("data", (bytes) => this.#hear(bytes));
       },
       ...stores,
-      ...workerConfig(this.#options),
+      ...workerConfig(this.#options, this.#rules),
     };
   }
 
@@ -246,10 +245,10 @@ class Gateway {
 }
 
 /** wrangler.toml in Miniflare's words, with the settings of the test. */
-function workerConfig({ vars, secrets: changed, upstream, ai, analytics, assets, direct, entry, outbound, worker, inspector }) {
+function workerConfig({ vars, secrets: changed, upstream, ai, analytics, assets, direct, entry, outbound, worker, inspector }, rules) {
   const file = parse(readFileSync(inRoot("wrangler.toml"), "utf8"));
   const provider = upstream && { UPSTREAM_BASE_URL: `${upstream.url}/v1`, UPSTREAM_API_KEY: "upstream-secret" };
-  const bindings = { ...file.vars, ENVIRONMENT: "test", ...secrets, ...provider, ...(ai && { HARNESS_AI_URL: ai.url }), ...(analytics && { HARNESS_ANALYTICS: "yes" }), ...vars, ...changed };
+  const bindings = { ...file.vars, ENVIRONMENT: "test", ...secrets, ...provider, HARNESS_FAULTS: JSON.stringify(rules), ...(ai && { HARNESS_AI_URL: ai.url }), ...(analytics && { HARNESS_ANALYTICS: "yes" }), ...vars, ...changed };
   for (const [name, value] of Object.entries(bindings)) if (value == null) delete bindings[name];
   return {
     name: file.name,

@@ -3,7 +3,8 @@
 
 import { fakeAi } from "./ai.mjs";
 
-let rules = [];
+/** `undefined`: those that the gateway was started with. */
+let rules;
 let calls = {};
 let points = [];
 
@@ -26,6 +27,7 @@ export function takePoints() {
 
 /** The environment with its stores and queues behind the fault layer. */
 export function faulty(env) {
+  if (!rules) setRules(JSON.parse(env.HARNESS_FAULTS));
   const wrappers = { DB: database, CACHE: keyValue, ACCOUNTS: namespace, TASK_QUEUE: queue, NOTIFY_QUEUE: queue };
   const wrapped = { ...env };
   for (const [name, wrap] of Object.entries(wrappers)) if (env[name]) wrapped[name] = wrap(env[name], name);
