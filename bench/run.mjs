@@ -26,8 +26,6 @@ if (existsSync("/dev/shm")) process.env.TMPDIR = "/dev/shm";
 
 const quick = process.argv.includes("--quick");
 const length = quick ? { number: 2, seconds: 0.8 } : { number: 5, seconds: 2.5 };
-/** What a quick run does not count. */
-const uncounted = quick ? ["crowd", "sparse", "consume"] : [];
 
 async function bench() {
   if (platform() !== "linux") throw new Stop("The bench reads /proc, which only Linux has.");
@@ -38,7 +36,7 @@ async function bench() {
   const upstream = await startUpstream({ chunks, pauseMicros });
   try {
     const size = await step("Size and start of the Worker", wasm);
-    const counted = await step("Counting operations", () => operations(upstream, { without: uncounted }));
+    const counted = await step("Counting operations", () => operations(upstream));
     const { scenarios, stop } = await step("Starting and warming up", () => warm(upstream));
     try {
       const ceiling = await turn({ ...scenarios[0], name: "no Worker", worker: { port: upstream.port, pids: [] } }, upstream, { seconds: length.seconds });

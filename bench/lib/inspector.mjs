@@ -1,6 +1,6 @@
 // The runtime's inspector: V8's own profiler, told when to begin and when to end.
 import { once } from "node:events";
-import WebSocket from "ws";
+import { Stop } from "../../scripts/lib/say.mjs";
 
 /** Microseconds between two looks at the stack: the looking takes the machine's time, too. */
 const interval = 500;
@@ -23,10 +23,11 @@ export async function profiled(inspector, name, work) {
 }
 
 async function session(url) {
+  if (!globalThis.WebSocket) throw new Stop("A profile needs Node.js 22 or newer; `npm run bench -- --profile …` finds the one that npm has installed.");
   const socket = new WebSocket(url);
   await once(socket, "open");
   const waiting = new Map();
-  socket.on("message", (data) => {
+  socket.addEventListener("message", ({ data }) => {
     const { id, result, error } = JSON.parse(data);
     const { resolve, reject } = waiting.get(id) ?? {};
     if (error) reject?.(new Error(`inspector: ${error.message}`));

@@ -8,8 +8,8 @@ import { call } from "./tools.mjs";
 const afterwards = 3500;
 
 /** Counts by scenario id: operations and dollars. */
-export async function operations(upstream, { without }) {
-  const { scenarios, workers, stop } = await prepare(countedRows.filter((id) => !without.includes(id)), { upstream, counted: true });
+export async function operations(upstream) {
+  const { scenarios, workers, stop } = await prepare(countedRows, { upstream, counted: true });
   try {
     const counted = {};
     for (const worker of workers) await warm(worker, scenarios.filter((one) => one.worker === worker));

@@ -925,7 +925,9 @@ impl Live {
         if let Some(end) = self.law.next_lease_end() {
             return Some(end.since(now).max(Span::seconds(1)));
         }
+        let remembered = |at: &Millis| now.since(*at) < REVOKED_MEMORY;
         match self.law.idle_since(now) {
+            _ if self.known.revoked.values().any(remembered) => Some(IDLE),
             Some(since) if now.since(since) >= IDLE => None,
             _ => Some(IDLE),
         }
