@@ -28,6 +28,10 @@ pub struct Settings {
     pub leases: bool,
     /// How long an account gathers changes before it publishes them.
     pub ledger_delay: Span,
+    /// Whether the operator has bound Analytics Engine.
+    pub analytics: bool,
+    /// Whether every call is a line in the log.
+    pub log_calls: bool,
     /// Share of refused calls above which a plan raises an alert.
     pub alert_refusal_rate: f64,
     /// Where alerts are sent; `None`: they are only listed.
@@ -135,6 +139,8 @@ impl Settings {
             outage_local_per_minute: number(source, "OUTAGE_LOCAL_PER_MINUTE", 30, &mut problems),
             leases: source.text("LEASES").as_deref() != Some("false"),
             ledger_delay: ledger_delay(source, &mut problems),
+            analytics: source.has_dataset("ANALYTICS"),
+            log_calls: source.text("LOG_CALLS").as_deref() != Some("false"),
             alert_refusal_rate: number(source, "ALERT_REFUSAL_RATE", 0.10, &mut problems),
             alert_webhook_url: source.text("ALERT_WEBHOOK_URL"),
             clock_offset_ms: clock_offset(source, production, &mut problems),
@@ -218,6 +224,8 @@ trait Lookup {
     fn secret(&self, name: &str) -> Option<Secret> {
         self.text(name).map(Secret)
     }
+
+    fn has_dataset(&self, name: &str) -> bool;
 }
 
 struct Source<'a>(&'a Env);
@@ -230,6 +238,10 @@ impl Lookup for Source<'_> {
             .map(|value| value.to_string())
             .filter(|value| !value.is_empty())
     }
+
+    fn has_dataset(&self, name: &str) -> bool {
+        self.0.analytics_engine(name).is_ok()
+    }
 }
 
 #[cfg(test)]
@@ -241,6 +253,10 @@ mod tests {
     impl Lookup for HashMap<&str, &str> {
         fn text(&self, name: &str) -> Option<String> {
             self.get(name).map(|v| (*v).to_owned())
+        }
+
+        fn has_dataset(&self, _name: &str) -> bool {
+            false
         }
     }
 
