@@ -22,13 +22,21 @@ const PLENTY: u64 = 1_000_000_000_000;
 /// As in `src/account/leases.rs`: how often a keeper looks, and for how long.
 const LOOK: Span = Span(100);
 const KEEPING: Span = Span(10_000);
-/// As in `src/account/object.rs`: after this long without a call an account frees its storage.
+/// As in `src/account/ended.rs`: how long the end of a call waits for a message that takes it along.
+const RIDE: Span = Span(25);
+/// As in `src/account/object/upkeep.rs`: after this long without a call an account frees its storage.
 const IDLE: Span = Span::hours(24);
 /// As in `src/auth/lookup.rs`: how long an isolate, and KV, remember whose a key is.
 const KEY_IN_ISOLATE: Span = Span::seconds(5);
 const KEY_IN_KV: Span = Span::hours(24);
 /// Nobody's plan allows more calls a second.
 const FASTEST: f64 = 100.0;
+
+const USED: Outcome = Outcome::Used {
+    prompt: 100,
+    completion: 200,
+    estimated: false,
+};
 
 const USERS: f64 = 10_000_000.0;
 const CALLS: f64 = 100_000.0;
@@ -108,6 +116,7 @@ impl Random {
 enum Event {
     Arrival,
     Answer { call: u64, isolate: usize },
+    Ride { isolate: usize },
     Look { isolate: usize, since: Millis },
     Alarm { nth: u64 },
 }
@@ -130,6 +139,8 @@ struct Setting {
 struct Isolate {
     lease: Option<Holding>,
     key_until: Millis,
+    /// Calls that have ended and whose account has not heard of it.
+    ended: Vec<OperationId>,
 }
 
 /// One user, their account, and the isolates where their calls arrive.
@@ -184,6 +195,11 @@ impl User {
                     self.later(now.plus(pause), Event::Arrival);
                 }
                 Event::Answer { call, isolate } => self.answer(now, call, isolate),
+                Event::Ride { isolate } if !self.isolates[isolate].ended.is_empty() => {
+                    self.tell(now, isolate);
+                    self.store(now);
+                }
+                Event::Ride { .. } => {}
                 Event::Look { isolate, since } => self.look(now, isolate, since),
                 Event::Alarm { nth } if nth == self.alarms => self.wake(now),
                 Event::Alarm { .. } => {}
@@ -245,6 +261,7 @@ impl User {
             return;
         }
         let may_ask = holding.is_none();
+        self.tell(now, isolate);
         let limits = self.limits.clone();
         let verdict = self.account().admit(now, &limits, &call);
         assert!(matches!(verdict, Verdict::Admitted(_)), "{verdict:?}");
@@ -264,15 +281,17 @@ impl User {
 
     fn answer(&mut self, now: Millis, call: u64, isolate: usize) {
         let operation = OperationId(format!("op_{call}"));
-        let outcome = Outcome::Used {
-            prompt: 100,
-            completion: 200,
-            estimated: false,
-        };
         let holding = self.isolates[isolate].lease.as_mut();
-        if holding.is_none_or(|held| !held.settle(&operation, outcome)) {
-            self.account().settle(now, &operation, outcome);
-            self.store(now);
+        if holding.is_none_or(|held| !held.settle(&operation, USED)) {
+            self.isolates[isolate].ended.push(operation);
+            self.later(now.plus(RIDE), Event::Ride { isolate });
+        }
+    }
+
+    /// A message takes along what has ended.
+    fn tell(&mut self, now: Millis, isolate: usize) {
+        for operation in std::mem::take(&mut self.isolates[isolate].ended) {
+            self.account().settle(now, &operation, USED);
         }
     }
 
@@ -285,6 +304,7 @@ impl User {
         }
         let follows = now.since(since) < KEEPING;
         let returned = self.isolates[isolate].lease.take().unwrap().give_back();
+        self.tell(now, isolate);
         let limits = self.limits.clone();
         self.account().take_back(now, &limits, &returned);
         let next = follows.then(|| self.operation());
