@@ -1,6 +1,6 @@
 // Compiles the Worker into build/. Called by `npm run build` and, through wrangler.toml, by wrangler itself.
 import "./lib/node-version.mjs";
-import { writeFileSync } from "node:fs";
+import { copyFileSync, writeFileSync } from "node:fs";
 import { buildConsole } from "./console.mjs";
 import { fingerprint, upToDate } from "./lib/fingerprint.mjs";
 import { inRoot, isMain, toolEnv } from "./lib/paths.mjs";
@@ -9,20 +9,21 @@ import { main, steps } from "./lib/say.mjs";
 import { buildTools, setup, setupSteps } from "./setup.mjs";
 
 const inputs = ["src", "js", "Cargo.toml", "Cargo.lock", ".cargo/config.toml", "rust-toolchain.toml", "scripts/build.mjs", "scripts/setup.mjs"];
-const outputs = ["build/index.js", "build/index_bg.wasm"];
+/** The same code with its functions' names, for `npm run bench -- --profile`; it is not part of the Worker. */
+const named = "build/named.wasm";
+const outputs = ["build/index.js", "build/index_bg.wasm", named];
 const stamp = "build/.stamp";
 
 /** What rustc emits for wasm32-unknown-unknown, named one by one: anything newer might not load in workerd. */
 const features = ["mutable-globals", "sign-ext", "nontrapping-float-to-int", "bulk-memory", "multivalue", "reference-types", "exception-handling"];
 const enabled = features.map((feature) => `--enable-${feature}`);
 /**
- * Once more finds more. Generic code leaves functions that differ in a constant. Rust keeps the first kilobyte of memory for the deepest end of the stack, so no pointer to a
- * field starts there. Functions that are alike have names that are, and side by side they are packed better.
+ * Once more finds more, and generic code leaves functions that differ in a constant. Rust keeps the first kilobyte of
+ * memory for the deepest end of the stack, so no pointer to a field starts there.
  */
-const optimisations = [
-  ["-Oz", "--merge-similar-functions", "-Oz", "--low-memory-unused", "-g", ...enabled],
-  ["--reorder-functions-by-name", "--strip-debug", "--strip-producers", ...enabled],
-];
+const optimise = ["-Oz", "--merge-similar-functions", "-Oz", "--low-memory-unused", "-g", ...enabled];
+/** Functions that are alike have names that are, and side by side they are packed better. */
+const strip = ["--reorder-functions-by-name", "--strip-debug", "--strip-producers", ...enabled];
 
 /** js/entry.js takes the place of what worker-build has made, which it imports. */
 const bundled = ["--bundle", "--minify", "--format=esm", "--external:cloudflare:workers", "--external:*.wasm", "--allow-overwrite", "--outfile=build/index.js"];
@@ -44,7 +45,9 @@ export async function build(note) {
   await run(tools.workerBuild, ["--release"], { env });
   await run(tools.esbuild, ["js/entry.js", ...bundled]);
   const wasm = inRoot("build/index_bg.wasm");
-  for (const options of optimisations) await run(tools.wasmOpt, [...options, wasm, "-o", wasm]);
+  await run(tools.wasmOpt, [...optimise, wasm, "-o", wasm]);
+  copyFileSync(wasm, inRoot(named));
+  await run(tools.wasmOpt, [...strip, wasm, "-o", wasm]);
   writeFileSync(inRoot(stamp), wanted);
   note("built");
 }

@@ -26,6 +26,8 @@ pub struct Settings {
     pub outage_local_per_minute: u64,
     /// Whether accounts hand out leases.
     pub leases: bool,
+    /// How long an account gathers changes before it publishes them.
+    pub ledger_delay: Span,
     /// Whether the operator has bound Analytics Engine.
     pub analytics: bool,
     /// Whether every call is a line in the log.
@@ -136,6 +138,7 @@ impl Settings {
             cors_origins: list(source.text("CORS_ORIGINS")),
             outage_local_per_minute: number(source, "OUTAGE_LOCAL_PER_MINUTE", 30, &mut problems),
             leases: source.text("LEASES").as_deref() != Some("false"),
+            ledger_delay: ledger_delay(source, &mut problems),
             analytics: source.has_dataset("ANALYTICS"),
             log_calls: source.text("LOG_CALLS").as_deref() != Some("false"),
             alert_refusal_rate: number(source, "ALERT_REFUSAL_RATE", 0.10, &mut problems),
@@ -150,6 +153,16 @@ impl Settings {
             problems,
         }
     }
+}
+
+/// At least a second: the ledger gets one transaction a second and user at most.
+fn ledger_delay(source: &impl Lookup, problems: &mut Vec<String>) -> Span {
+    let wanted = Span(number(source, "LEDGER_DELAY_MS", 1_000, problems));
+    let taken = wanted.clamp(Span::seconds(1), Span::minutes(10));
+    if taken != wanted {
+        problems.push("LEDGER_DELAY_MS has to be from 1000 to 600000".to_owned());
+    }
+    taken
 }
 
 /// Tests move the clock; a production gateway never lets anybody do so.
@@ -281,6 +294,20 @@ mod tests {
         assert_eq!(settings.clock_offset_ms, 0);
         assert_eq!(settings.problems.len(), 1);
         assert_eq!(read(&shifted[..1]).clock_offset_ms, 86_400_000);
+    }
+
+    #[test]
+    fn the_ledger_is_never_told_more_than_once_a_second() {
+        assert_eq!(read(&[]).ledger_delay, Span::seconds(1));
+        assert_eq!(
+            read(&[("LEDGER_DELAY_MS", "60000")]).ledger_delay,
+            Span::minutes(1)
+        );
+        let hasty = read(&[("LEDGER_DELAY_MS", "100")]);
+        assert_eq!(
+            (hasty.ledger_delay, hasty.problems.len()),
+            (Span::seconds(1), 1)
+        );
     }
 
     #[test]

@@ -94,3 +94,15 @@ test("nothing is forgotten that the ledger does not have", async () => {
   assert.equal(await stored(user), 0);
   assert.deepEqual(await used(user), [0, 200]);
 });
+
+test("an account that only its alarm wakes publishes under its user's name", async () => {
+  await gateway.clock("2025-12-01T10:00:00Z");
+  const user = await threeCalls();
+  await gateway.fault({ binding: "DB", mode: "error", match: "user_quotas" });
+  assert.equal((await user.chat()).status, 200);
+  await eventually(async () => assert.deepEqual(await used(user), [4, 200]));
+  await gateway.restart({ faults: [] });
+  await eventually(async () => assert.deepEqual((await gateway.usageRows(user.user_id)).map((day) => day.calls), [4]));
+  const { results } = await gateway.d1.prepare("SELECT user_id FROM user_quotas WHERE user_id NOT IN (SELECT user_id FROM users)").all();
+  assert.deepEqual(results, []);
+});

@@ -1,16 +1,15 @@
 // What a call asks of the platform, counted at the bindings, and what that costs by the price list.
 import { setTimeout as pause } from "node:timers/promises";
 import { perMillion } from "../prices.mjs";
-import { prepare } from "./scenarios.mjs";
+import { countedRows, prepare } from "./scenarios.mjs";
 import { call } from "./tools.mjs";
 
 /** What a user's account does after the last call (publishing, its alarm) is over by then. */
 const afterwards = 3500;
 
 /** Counts by scenario id: operations and dollars. */
-export async function operations(upstream, { without }) {
-  const { scenarios: all, workers, stop } = await prepare({ upstream, counted: true });
-  const scenarios = all.filter(({ id }) => !without.includes(id));
+export async function operations(upstream) {
+  const { scenarios, workers, stop } = await prepare(countedRows, { upstream, counted: true });
   try {
     const counted = {};
     for (const worker of workers) await warm(worker, scenarios.filter((one) => one.worker === worker));
@@ -39,7 +38,7 @@ async function count(scenario) {
   const { worker, name } = scenario;
   const seen = await call(worker.port, scenario, { calls: callsOf(scenario) });
   if (worker.name === "sluice") await pause(afterwards);
-  const counts = await worker.counts();
+  const { "shortest ms between publications": shortest, ...counts } = await worker.counts();
   const per = (times) => Object.fromEntries(Object.entries(counts).map(([what, number]) => [what, (number * times) / seen.calls]));
-  return { name, calls: seen.calls, seconds: seen.seconds, counts, perThousand: per(1000), dollars: perMillion(per(1)) };
+  return { name, calls: seen.calls, seconds: seen.seconds, counts, shortest, perThousand: per(1000), dollars: perMillion(per(1)) };
 }

@@ -2,7 +2,8 @@
 import { prices, read } from "../prices.mjs";
 import { chunks } from "./scenarios.mjs";
 
-const number = (value, digits = 0) => value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+/** A number as people write it. */
+export const number = (value, digits = 0) => value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
 const ratio = (one, base, what) => (base ? `${number(one[what] / base[what], 2)}` : "");
 const ms = (micros) => number(micros / 1000, 2);
 
@@ -42,7 +43,9 @@ export function report({ setting, measured, scenarios, ceiling, counted, size, g
     "",
     operations(counted),
     "",
-    `Counted at the bindings. Prices of ${read}, Workers Paid, beyond what is included:`,
+    "Counted at the bindings. `ms apart` is the shortest time between two publications of one user: each is one transaction of D1.",
+    "",
+    `Prices of ${read}, Workers Paid, beyond what is included:`,
     "",
     ...Object.entries(prices).map(([what, { says, page }]) => `- ${what}: ${says} (${page})`),
     "",
@@ -91,11 +94,13 @@ function ends(ceiling, measured) {
 function operations(counted) {
   const kinds = Object.keys(prices).filter((what) => Object.values(counted).some(({ perThousand }) => perThousand[what] > 0));
   const short = (what) => what.replace("object", "DO").replace("milliseconds", "ms");
-  const head = ["", "calls/s", ...kinds.map(short), "$ a million calls"];
-  const rows = Object.values(counted).map(({ name, calls, seconds, perThousand, dollars }) => [
+  const head = ["", "calls/s", ...kinds.map(short), "D1 transactions that write", "ms apart", "$ a million calls"];
+  const rows = Object.values(counted).map(({ name, calls, seconds, perThousand, shortest, dollars }) => [
     name,
     number(calls / seconds),
     ...kinds.map((what) => number(perThousand[what] ?? 0)),
+    number(perThousand["d1 writing transactions"] ?? 0),
+    shortest === null ? "" : number(shortest),
     number(dollars, 2),
   ]);
   return table(head, rows);

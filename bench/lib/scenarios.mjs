@@ -15,34 +15,55 @@ const stream = { status: 200, bodyHas: "[DONE]", eventsPerCall };
 const limited = { status: 429, bodyHas: "insufficient_quota" };
 const decided = { status: 200, bodyHas: '"allowed":true' };
 
-/**
- * Starts every Worker and gives the scenarios. `base` is what a scenario is compared with; `counts` says of which ones
- * the operations are counted.
- */
-export async function prepare({ upstream, counted = false }) {
-  const start = async (name, vars) => ({ name, ...(await (name === "sluice" ? startSluice : startPlain)({ name, upstream, counted, vars })) });
-  const passthrough = counted ? null : await start("passthrough");
-  const [honoD1, honoKv, sluice] = [await start("hono-d1"), await start("hono-kv"), await start("sluice")];
-  const hopping = counted ? null : await start("sluice", { LEASES: "false" });
-  const asking = hopping && (await sluiceUsers(hopping, 1)).admitted;
-  const [d1Key, kvKey, users] = [await honoUser(honoD1), await honoUser(honoKv), await sluiceUsers(sluice, crowdSize)];
-  const crowd = users.crowd.map(({ key }) => chat(key));
-  const scenarios = [
-    passthrough && { id: "passthrough", name: "passthrough", worker: passthrough, script: script([chat("any")]), ...whole },
-    { id: "hono-d1", name: "Hono limiter, D1 read and write", base: "passthrough", worker: honoD1, script: script([chat(d1Key)]), ...whole },
-    { id: "hono-kv", name: "Hono limiter, KV get and put, D1 after", base: "passthrough", worker: honoKv, script: script([chat(kvKey)]), ...whole },
-    { id: "admitted", name: "Sluice, admitted, one user", base: "passthrough", worker: sluice, script: script([chat(users.admitted)]), ...whole },
-    hopping && { id: "hopping", name: "Sluice, admitted, one user, without leases", base: "passthrough", worker: hopping, script: script([chat(asking)]), ...whole },
-    { id: "crowd", name: `Sluice, admitted, ${crowdSize} users (Zipf)`, base: "passthrough", worker: sluice, script: script(crowd, zipf(crowdSize, 65_536)), ...whole },
-    counted && { id: "sparse", name: `Sluice, admitted, ${crowdSize} users in turn`, base: "passthrough", worker: sluice, script: script(crowd), ...whole },
-    { id: "refused", name: "Sluice, refused (daily quota used up)", base: "passthrough", worker: sluice, script: script([chat(users.refused)]), ...limited },
-    { id: "consume", name: `Sluice, POST /api/limits/consume, ${crowdSize} users in turn`, base: "passthrough", worker: sluice, script: script(users.crowd.map(({ user_id }) => consume(users.service, user_id))), ...decided },
-    passthrough && { id: "passthrough-stream", name: `passthrough, ${chunks} chunks streamed`, worker: passthrough, script: script([chatStream("any")]), ...stream },
-    { id: "stream", name: `Sluice, ${chunks} chunks streamed`, base: "passthrough-stream", worker: sluice, script: script([chatStream(users.streamed)]), ...stream },
-  ];
-  await spend(sluice, users.refused);
-  const workers = [passthrough, honoD1, honoKv, sluice, hopping].filter(Boolean);
-  return { scenarios: scenarios.filter(Boolean), workers, stop: () => Promise.all(workers.map((worker) => worker.stop())) };
+/** The Workers, and how each is started and peopled: what it gives back is what its rows are made from. */
+const starters = {
+  passthrough: { start: startPlain },
+  "hono-d1": { start: startPlain, people: honoUser },
+  "hono-kv": { start: startPlain, people: honoUser },
+  sluice: { start: startSluice, people: (worker) => sluiceUsers(worker, crowdSize) },
+  /** Each call asks the account. */
+  hopping: { start: (options) => startSluice({ ...options, vars: { LEASES: "false" } }), people: (worker) => sluiceUsers(worker, 1) },
+};
+
+/** Every row: which Worker it calls, what it is compared with, and its messages. */
+const rows = [
+  { id: "passthrough", name: "passthrough", on: "passthrough", messages: () => [chat("any")], ...whole },
+  { id: "hono-d1", name: "Hono limiter, D1 read and write", base: "passthrough", on: "hono-d1", messages: (key) => [chat(key)], ...whole },
+  { id: "hono-kv", name: "Hono limiter, KV get and put, D1 after", base: "passthrough", on: "hono-kv", messages: (key) => [chat(key)], ...whole },
+  { id: "admitted", name: "Sluice, admitted, one user", base: "passthrough", on: "sluice", messages: ({ admitted }) => [chat(admitted)], ...whole },
+  { id: "hopping", name: "Sluice, admitted, one user, without leases", base: "passthrough", on: "hopping", messages: ({ admitted }) => [chat(admitted)], ...whole },
+  { id: "crowd", name: `Sluice, admitted, ${crowdSize} users (Zipf)`, base: "passthrough", on: "sluice", messages: ({ crowd }) => crowd.map(({ key }) => chat(key)), order: () => zipf(crowdSize, 65_536), ...whole },
+  { id: "sparse", name: `Sluice, admitted, ${crowdSize} users in turn`, base: "passthrough", on: "sluice", messages: ({ crowd }) => crowd.map(({ key }) => chat(key)), ...whole },
+  { id: "refused", name: "Sluice, refused (daily quota used up)", base: "passthrough", on: "sluice", messages: ({ refused }) => [chat(refused)], before: ({ refused }, worker) => spend(worker, refused), ...limited },
+  { id: "consume", name: `Sluice, POST /api/limits/consume, ${crowdSize} users in turn`, base: "passthrough", on: "sluice", messages: ({ crowd, service }) => crowd.map(({ user_id }) => consume(service, user_id)), ...decided },
+  { id: "passthrough-stream", name: `passthrough, ${chunks} chunks streamed`, on: "passthrough", messages: () => [chatStream("any")], ...stream },
+  { id: "stream", name: `Sluice, ${chunks} chunks streamed`, base: "passthrough-stream", on: "sluice", messages: ({ streamed }) => [chatStream(streamed)], ...stream },
+];
+
+/** The names of all rows, as the command line takes them. */
+export const rowIds = rows.map(({ id }) => id);
+
+/** The rows whose speed is measured: a crowd in turn only shows in what is counted. */
+export const measuredRows = rowIds.filter((id) => id !== "sparse");
+
+/** The rows whose operations are counted: the passthrough has none. */
+export const countedRows = rowIds.filter((id) => !["passthrough", "passthrough-stream", "hopping"].includes(id));
+
+/** Starts the Workers that these rows call, and gives the rows; `options` are those of the Workers. */
+export async function prepare(ids, options) {
+  const chosen = rows.filter(({ id }) => ids.includes(id));
+  const [workers, people] = [{}, {}];
+  for (const name of new Set(chosen.map(({ on }) => on))) {
+    const { start, people: settle } = starters[name];
+    workers[name] = { name, ...(await start({ name, ...options })) };
+    people[name] = await settle?.(workers[name]);
+  }
+  const scenarios = [];
+  for (const { on, messages, order, before, ...row } of chosen) {
+    await before?.(people[on], workers[on]);
+    scenarios.push({ ...row, worker: workers[on], script: script(messages(people[on] ?? {}), order?.()) });
+  }
+  return { scenarios, workers: Object.values(workers), stop: () => Promise.all(Object.values(workers).map((worker) => worker.stop())) };
 }
 
 /** The one call a day that the user who is refused has. */

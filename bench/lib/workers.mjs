@@ -13,27 +13,31 @@ const upstreamKey = "upstream-secret";
 /** What no user of the limiters comes near. */
 const plenty = 1_000_000_000;
 
-/** Sluice as it is built, or with its bindings counted. */
-export async function startSluice({ upstream, counted = false, vars }) {
+/** Sluice as it is built, or with its bindings counted, or open to a profiler. */
+export async function startSluice({ upstream, counted = false, inspector = false, vars }) {
   const entry = counted ? ["bench/workers/counted-sluice.mjs", "bench/workers/counting.mjs"] : [];
-  const gateway = await startGateway({ upstream, direct: true, entry, vars });
+  const gateway = await startGateway({ upstream, direct: true, entry, inspector, vars });
   return {
     port: Number(new URL(gateway.directUrl).port),
     pids: gateway.pids.filter(isRuntime),
     d1: gateway.d1,
     pepper: secrets.KEY_PEPPER,
     gateway,
+    isolate: "sluice",
+    ...(inspector && { inspector: await gateway.mf.getInspectorURL() }),
     counts: () => countsOf(gateway.directUrl),
     stop: () => gateway.stop(),
   };
 }
 
 /** One of the plain Workers in bench/workers. */
-export async function startPlain({ name, upstream, counted = false }) {
+export async function startPlain({ name, upstream, counted = false, inspector = false }) {
   const others = new Set(runtimes());
   const mf = new Miniflare({
+    name,
     host: "127.0.0.1",
     port: 0,
+    ...(inspector && { inspectorPort: 0 }),
     log: new NoOpLog(),
     cf: false,
     modules: [{ type: "ESModule", path: "worker.mjs", contents: await bundled(name, counted) }],
@@ -49,6 +53,8 @@ export async function startPlain({ name, upstream, counted = false }) {
     port: Number(new URL(url).port),
     pids: runtimes().filter((pid) => !others.has(pid)),
     mf,
+    isolate: name,
+    ...(inspector && { inspector: await mf.getInspectorURL() }),
     counts: () => countsOf(url),
     stop: () => mf.dispose(),
   };

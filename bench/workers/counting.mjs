@@ -2,11 +2,15 @@
 // of the real binding, so it keeps the class name that workers-rs checks.
 
 let counts = {};
+/** When each user's account has published, in milliseconds. */
+let published = new Map();
 
 /** What was counted since the last reset. */
 export function takeCounts() {
-  const taken = counts;
+  const gaps = [...published.values()].flatMap((times) => times.slice(1).map((at, index) => at - times[index]));
+  const taken = { ...counts, "shortest ms between publications": gaps.length > 0 ? Math.min(...gaps) : null };
   counts = {};
+  published = new Map();
   return taken;
 }
 
@@ -41,24 +45,39 @@ export function around(target, members) {
   });
 }
 
+/** By the wrapper of a statement: the statement itself, its SQL and its values. */
 const real = new WeakMap();
 
 function database(db) {
   return around(db, {
-    prepare: (sql) => statement(db.prepare(sql)),
+    prepare: (sql) => statement(db.prepare(sql), sql, []),
     batch: async (list) => {
-      const results = await db.batch(list.map((one) => real.get(one) ?? one));
-      results.forEach(billed);
+      notePublication(real.get(list[0]));
+      const results = await db.batch(list.map((one) => real.get(one)?.target ?? one));
+      transaction(results);
       return results;
     },
     withSession: (...args) => database(db.withSession(...args)),
   });
 }
 
-function statement(target) {
-  const rows = async () => billed(await target.all());
+/** A publication is the one transaction that begins with the user's counters. */
+function notePublication({ sql, values } = {}) {
+  if (!sql?.startsWith("INSERT INTO user_quotas")) return;
+  count("publications");
+  const [user] = values;
+  if (!published.has(user)) published.set(user, []);
+  published.get(user).push(Date.now());
+}
+
+function statement(target, sql, values) {
+  const rows = async () => {
+    const result = await target.all();
+    transaction([result]);
+    return result;
+  };
   const proxy = around(target, {
-    bind: (...values) => statement(target.bind(...values)),
+    bind: (...bound) => statement(target.bind(...bound), sql, bound),
     all: rows,
     run: rows,
     first: async (column) => {
@@ -70,17 +89,16 @@ function statement(target) {
       throw new Error(`raw(${args}) is not counted`);
     },
   });
-  real.set(proxy, target);
+  real.set(proxy, { target, sql, values });
   return proxy;
 }
 
-/** One statement that D1 has run. */
-function billed(result) {
-  count("d1 queries");
-  if (result.meta.rows_written > 0) count("d1 writing queries");
-  count("d1 rows read", result.meta.rows_read);
-  count("d1 rows written", result.meta.rows_written);
-  return result;
+/** What D1 has run as one transaction. */
+function transaction(results) {
+  const sum = (what) => results.reduce((all, { meta }) => all + meta[what], 0);
+  if (sum("rows_written") > 0) count("d1 writing transactions");
+  count("d1 rows read", sum("rows_read"));
+  count("d1 rows written", sum("rows_written"));
 }
 
 function keyValue(kv) {

@@ -29,8 +29,8 @@ use crate::notify::Notice;
 use crate::plans::{Plan, Standing, cache};
 use crate::settings::{Settings, WindowDefault};
 
-/// How soon the alarm publishes what `waitUntil` didn't get to.
-const OUTBOX_ALARM: Span = Span::seconds(3);
+/// How soon the alarm hands over what the user has to be told.
+const NEWS: Span = Span::seconds(1);
 
 /// One user's account.
 #[durable_object(alarm)]
@@ -38,15 +38,12 @@ pub struct Account {
     core: Rc<Core>,
 }
 
-/// What the handlers share with work that goes on after an answer.
+/// What the handlers share with answers that come later.
 struct Core {
     state: State,
     env: Env,
     live: RefCell<Option<Live>>,
-    publishing: Cell<bool>,
     armed_for: Cell<Option<Millis>>,
-    /// Until when somebody is believed to be handing notices over.
-    telling_until: Cell<Millis>,
     failures: Cell<u32>,
     /// Until when the ledger is not asked for a start again.
     no_start_until: Cell<Millis>,
@@ -63,7 +60,7 @@ struct Live {
     force: Option<Rc<Force>>,
     /// The sliding window of plans that set none.
     window_default: Option<WindowDefault>,
-    /// Refusals are counted, but not worth a write of their own.
+    /// Refusals were counted, or the ledger has confirmed something: neither is worth a write of its own.
     unsaved: bool,
     known_unsaved: bool,
     /// How often the operator has told of a change since this was loaded.
@@ -76,6 +73,9 @@ struct Live {
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 struct Known {
     standing: Option<Standing>,
+    /// Whose account this is: an alarm that wakes it is not told.
+    #[serde(default)]
+    user: String,
     #[serde(default)]
     revoked: BTreeMap<String, Millis>,
     /// What the user has to be told and the queue has not taken yet.
@@ -126,8 +126,6 @@ impl DurableObject for Account {
             state,
             env,
             live: RefCell::new(None),
-            publishing: Cell::new(false),
-            telling_until: Cell::new(Millis(0)),
             armed_for: Cell::new(None),
             failures: Cell::new(0),
             no_start_until: Cell::new(Millis(0)),
@@ -200,21 +198,26 @@ impl Core {
     }
 
     /// Decides by this plan, and books what the message tells along.
-    fn decide(self: &Rc<Self>, plan: Rc<Plan>, message: Message) -> Result<Answer, Fault> {
-        let user = message.user.clone();
-        let said = self.with_live(|live, now| live.answer(plan, message, now))?;
+    fn decide(&self, plan: Rc<Plan>, message: Message) -> Result<Answer, Fault> {
+        let said = self.with_live(|live, now| {
+            live.belongs_to(&message.user);
+            live.answer(plan, message, now)
+        })?;
         let (answer, effect) = said?;
-        self.after(effect, &user)?;
+        self.after(effect)?;
         Ok(answer)
     }
 
-    async fn answer(self: &Rc<Self>, mut message: Message) -> Result<Answer, Fault> {
+    async fn answer(&self, mut message: Message) -> Result<Answer, Fault> {
         let user = message.user.clone();
         self.load(&user).await?;
         // What comes next may wait for the ledger, and then end here.
         let ended = std::mem::take(&mut message.ended);
-        let effect = self.with_live(|live, now| live.book_apart(&ended, now))??;
-        self.after(effect, &user)?;
+        let effect = self.with_live(|live, now| {
+            live.belongs_to(&user);
+            live.book_apart(&ended, now)
+        })??;
+        self.after(effect)?;
         let Message { asker, ask, .. } = message;
         if ask == Ask::Reconcile {
             return self.reconcile(&user).await;
@@ -223,7 +226,7 @@ impl Core {
         if matches!(ask, Ask::Adopt(_) | Ask::Revoke { .. }) {
             let answer = self.without_plan(ask, &user)?;
             if self.with_live(|live, _| !live.known.notices.is_empty())? {
-                self.after(Effect::Stored, &user)?;
+                self.after(Effect::Stored)?;
             }
             return Ok(answer);
         }
@@ -250,18 +253,17 @@ impl Core {
         }
     }
 
-    fn after(self: &Rc<Self>, effect: Effect, user: &str) -> Result<(), Fault> {
+    /// The alarm publishes: one transaction for all that changes until then, and nobody waits in memory.
+    fn after(&self, effect: Effect) -> Result<(), Fault> {
         if effect == Effect::None {
             return Ok(());
         }
         if self.waiting_since.get().is_none() {
             self.waiting_since.set(Some(self.now()));
         }
-        if effect == Effect::Stored {
-            self.arm(OUTBOX_ALARM)?;
-        }
-        self.publish_soon(user);
-        Ok(())
+        let delay = Settings::of(&self.env).ledger_delay;
+        let has_news = self.with_live(|live, _| live.has_news())?;
+        self.arm(if has_news { delay.min(NEWS) } else { delay })
     }
 
     fn with_live<T>(&self, act: impl FnOnce(&mut Live, Millis) -> T) -> Result<T, Fault> {
@@ -300,6 +302,21 @@ enum Effect {
 }
 
 impl Live {
+    fn belongs_to(&mut self, user: &str) {
+        if self.known.user != user {
+            user.clone_into(&mut self.known.user);
+            self.known_unsaved = true;
+        }
+    }
+
+    /// Stores what was not worth a write of its own.
+    fn save_rest(&mut self) -> Result<(), Fault> {
+        if self.unsaved {
+            self.save()?;
+        }
+        Ok(())
+    }
+
     fn save(&mut self) -> Result<(), Fault> {
         let changes = self.law.take_changes();
         for page in changes.pages_written {

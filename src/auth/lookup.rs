@@ -15,7 +15,7 @@ use crate::settings::Settings;
 /// How long an isolate believes what it read of a key; the account ends a revoked one sooner.
 const MEMORY: Span = Span::seconds(5);
 /// How long KV keeps a record nobody renews.
-const KV_TTL_SECONDS: u64 = 3_600;
+const KV_TTL_SECONDS: u64 = 86_400;
 /// Most keys one isolate remembers.
 const CAPACITY: usize = 4_096;
 

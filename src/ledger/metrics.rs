@@ -152,13 +152,15 @@ pub async fn depths(env: &Env) -> Result<Depths, LedgerError> {
     found.ok_or_else(|| LedgerError::Broken("counting gave no row".to_owned()))
 }
 
-/// The longest time a change waited for its publication, of those published lately; milliseconds.
+/// The longest time by which a publication was late, of those lately; milliseconds. Up to a second is
+/// none: only rows that were later are in the index that finds them.
 pub async fn lag(env: &Env, now: Millis) -> Result<u64, LedgerError> {
     #[derive(Deserialize)]
     struct Longest {
         lag_ms: Option<u64>,
     }
-    let sql = "SELECT MAX(lag_ms) AS lag_ms FROM user_quotas WHERE updated_at >= ?1";
+    let sql = "SELECT MAX(lag_ms) AS lag_ms FROM user_quotas \
+               WHERE lag_ms > 1000 AND updated_at >= ?1";
     let since = rfc3339(now.minus(LAG_SPAN));
     let found = Db::background(env)?
         .first::<Longest>(sql, &[(&since).into()])

@@ -34,7 +34,7 @@ pub struct Quotas {
     pub month_reset_at: String,
     /// Grows with every publication.
     pub seq: u64,
-    /// How long its oldest change has waited, milliseconds.
+    /// How much longer than meant its oldest change has waited, milliseconds.
     pub lag_ms: u64,
     /// What these counters don't tell, as the account packs it.
     pub beyond: String,

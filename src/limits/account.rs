@@ -343,6 +343,11 @@ impl Account {
         self.days.has_unflushed()
     }
 
+    /// Whether the user has passed thresholds that nobody has taken up.
+    pub fn has_crossings(&self) -> bool {
+        !self.crossings.is_empty()
+    }
+
     /// The ledger knows everything up to `seq`.
     pub fn flushed(&mut self, seq: u64) {
         self.days.flushed(seq);

@@ -33,7 +33,8 @@ export const secrets = {
  * `faults` are rules in force from the start; `assets: true` puts the console's router in front, as in production;
  * `direct: true` adds `directUrl`, a port past Miniflare's own entry, and `entry` names modules that take the place of
  * the harness's own (none: the build runs bare), both for measuring; `worker` is JavaScript to run in place of the
- * build, for tests of this harness itself; `outbound` answers all that the Worker fetches, in place of the network.
+ * build, for tests of this harness itself; `outbound` answers all that the Worker fetches, in place of the network; `inspector: true` runs
+ * the code that has its functions' names, and opens the runtime's inspector for a profile.
  */
 export async function startGateway(options = {}) {
   const gateway = new Gateway(options);
@@ -67,7 +68,6 @@ class Gateway {
     this.d1 = await this.mf.getD1Database("DB");
     this.kv = await this.mf.getKVNamespace("CACHE");
     await migrate(this.d1);
-    if (this.#rules.length > 0) await this.faults(this.#rules);
   }
 
   /** The processes of the runtime. */
@@ -236,7 +236,7 @@ class Gateway {
         for (const stream of [out, err]) stream.on("data", (bytes) => this.#hear(bytes));
       },
       ...stores,
-      ...workerConfig(this.#options),
+      ...workerConfig(this.#options, this.#rules),
     };
   }
 
@@ -247,15 +247,15 @@ class Gateway {
 }
 
 /** wrangler.toml in Miniflare's words, with the settings of the test. */
-function workerConfig({ vars, secrets: changed, upstream, ai, analytics, assets, direct, entry, outbound, worker }) {
+function workerConfig({ vars, secrets: changed, upstream, ai, analytics, assets, direct, entry, outbound, worker, inspector }, rules) {
   const file = parse(readFileSync(inRoot("wrangler.toml"), "utf8"));
   const provider = upstream && { UPSTREAM_BASE_URL: `${upstream.url}/v1`, UPSTREAM_API_KEY: "upstream-secret" };
-  const bindings = { ...file.vars, ENVIRONMENT: "test", ...secrets, ...provider, ...(ai && { HARNESS_AI_URL: ai.url }), ...(analytics && { HARNESS_ANALYTICS: "yes" }), ...vars, ...changed };
+  const bindings = { ...file.vars, ENVIRONMENT: "test", ...secrets, ...provider, HARNESS_FAULTS: JSON.stringify(rules), ...(ai && { HARNESS_AI_URL: ai.url }), ...(analytics && { HARNESS_ANALYTICS: "yes" }), ...vars, ...changed };
   for (const [name, value] of Object.entries(bindings)) if (value == null) delete bindings[name];
   return {
     name: file.name,
     modulesRoot: root,
-    modules: modules(worker, entry),
+    modules: modules(worker, entry, inspector ? "build/named.wasm" : "build/index_bg.wasm"),
     compatibilityDate: file.compatibility_date,
     compatibilityFlags: file.compatibility_flags,
     bindings,
@@ -266,6 +266,7 @@ function workerConfig({ vars, secrets: changed, upstream, ai, analytics, assets,
     queueConsumers: pairs(file.queues.consumers, (one) => [one.queue, consumer(one)]),
     ...(assets && { assets: consoleAssets(file.assets) }),
     ...(outbound && { outboundService: outbound }),
+    ...(inspector && { inspectorPort: 0 }),
     ...(direct && { unsafeDirectSockets: [{ host: "127.0.0.1", port: 0 }] }),
   };
 }
@@ -285,13 +286,12 @@ function consoleAssets({ directory, binding, run_worker_first }) {
 
 const ownEntry = [...["entry.mjs", "faults.mjs", "ai.mjs"].map((name) => `tests/harness/worker/${name}`), "tests/harness/message.mjs"];
 
-function modules(worker, entry = ownEntry) {
+function modules(worker, entry = ownEntry, code) {
   const harness = entry.map((path) => ({ type: "ESModule", path: inRoot(path) }));
   const main = { type: "ESModule", path: inRoot("build/index.js") };
   if (worker) return [...harness, { ...main, contents: worker }];
-  const wasm = inRoot("build/index_bg.wasm");
-  if (!existsSync(wasm)) throw new Error("There is no build yet; `npm run build` makes it.");
-  return [...harness, main, { type: "CompiledWasm", path: wasm }];
+  if (!existsSync(inRoot(code))) throw new Error("There is no build yet; `npm run build` makes it.");
+  return [...harness, main, { type: "CompiledWasm", path: inRoot("build/index_bg.wasm"), contents: readFileSync(inRoot(code)) }];
 }
 
 /** Applies the migrations that a database lacks, each as one transaction, in the order of their names. */

@@ -1,8 +1,5 @@
 //! What the account tells others: its counters go to the ledger, its notices to the queue.
 
-use std::rc::Rc;
-use std::time::Duration;
-
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
@@ -10,18 +7,13 @@ use super::comparison::{counted, published};
 use super::{Core, Fault, Live};
 use crate::account::restore;
 use crate::account::wire::{Asker, Drift, DriftKind};
-use crate::budget;
 use crate::http::limit_headers::rfc3339;
 use crate::ledger;
 use crate::ledger::usage::{self, Published};
-use crate::limits::{Millis, Span};
+use crate::limits::Millis;
 use crate::notify::{self, Notice};
 use crate::plans::cache;
-
-/// Publications to the ledger are at least this far apart.
-const PUBLISH_EVERY: Span = Span::seconds(1);
-/// Longest that handing over one notice takes.
-const TELLING: Span = Span(budget::QUEUE.0 + 1_000);
+use crate::settings::Settings;
 
 /// What the ledger has not seen yet.
 struct Batch {
@@ -32,49 +24,9 @@ struct Batch {
 }
 
 impl Core {
-    /// Publishes in the background, unless that is under way already; what comes meanwhile goes along
-    /// with its next round.
-    pub(super) fn publish_soon(self: &Rc<Self>, user: &str) {
-        if self.publishing.replace(true) {
-            return;
-        }
-        let this = self.clone();
-        let user = user.to_owned();
-        self.state
-            .wait_until(async move { this.publish_all(&user).await });
-    }
-
-    /// Publishes until nothing is left or the ledger fails; the alarm tries again then.
-    async fn publish_all(&self, user: &str) {
-        // What isn't taken now the alarm hands over again.
-        let _ = self.hand_over_notices(user).await;
-        while self.publish(user).await.unwrap_or(false) {
-            worker::Delay::from(Duration::from_millis(PUBLISH_EVERY.0)).await;
-            let _ = self.hand_over_notices(user).await;
-            if !self
-                .with_live(|live, _| live.law.has_unflushed())
-                .unwrap_or(false)
-            {
-                break;
-            }
-        }
-        self.publishing.set(false);
-    }
-
-    /// Hands what the user has to be told to the queue, unless that is under way already. A notice is
-    /// stored until the queue has taken it.
+    /// Hands what the user has to be told to the queue. A notice is stored until the queue has taken it.
     pub(super) async fn hand_over_notices(&self, user: &str) -> Result<(), Fault> {
-        if self.now() < self.telling_until.get() {
-            return Ok(());
-        }
-        let handed = self.hand_over(user).await;
-        self.telling_until.set(Millis(0));
-        handed
-    }
-
-    async fn hand_over(&self, user: &str) -> Result<(), Fault> {
         for notice in self.with_live(|live, now| live.unsent(user, now))?? {
-            self.telling_until.set(self.now().plus(TELLING));
             notify::send(&self.env, &notice)
                 .await
                 .map_err(|_| Fault::NotReady)?;
@@ -96,7 +48,8 @@ impl Core {
         };
         let now = self.now();
         let waiting = self.waiting_since.take();
-        batch.quotas.lag_ms = waiting.map_or(0, |since| now.since(since).0);
+        let meant = Settings::of(&self.env).ledger_delay;
+        batch.quotas.lag_ms = waiting.map_or(0, |since| now.since(since.plus(meant)).0);
         let Batch {
             quotas,
             days,
@@ -151,15 +104,18 @@ impl Core {
 }
 
 impl Live {
+    /// Whether the user has to be told something.
+    pub(super) fn has_news(&self) -> bool {
+        !self.known.notices.is_empty() || self.law.has_crossings()
+    }
+
     /// What the ledger has not seen. What is published is stored first: a stored account must never be
     /// behind the ledger.
     fn unpublished(&mut self, now: Millis) -> Result<Option<Batch>, Fault> {
         let Some(force) = self.force.clone() else {
             return Ok(None);
         };
-        if self.unsaved {
-            self.save()?;
-        }
+        self.save_rest()?;
         let snapshot = self.law.quota_snapshot(now);
         Ok(Some(Batch {
             quotas: usage::Quotas {
@@ -183,6 +139,7 @@ impl Live {
 
     fn published_as(&mut self, quotas: &usage::Quotas) {
         self.law.flushed(quotas.seq);
+        self.unsaved = true;
         self.published = Some(Published {
             used_today: quotas.used_today,
             tokens_used_this_month: quotas.tokens_used_this_month,

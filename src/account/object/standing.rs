@@ -9,7 +9,7 @@ use crate::notify::Notice;
 use crate::plans::{Plan, Standing};
 
 /// How long a revoked key is remembered: longer than any cache believes in it.
-const REVOKED_MEMORY: Span = Span::hours(24 * 7);
+pub(super) const REVOKED_MEMORY: Span = Span::hours(24 * 7);
 
 impl Live {
     pub(super) fn key_is_revoked(&self, asker: &Asker, now: Millis) -> bool {

@@ -4,7 +4,8 @@
 import { asked } from "../message.mjs";
 import { fakeAi } from "./ai.mjs";
 
-let rules = [];
+/** `undefined`: those that the gateway was started with. */
+let rules;
 let calls = {};
 let points = [];
 
@@ -27,6 +28,7 @@ export function takePoints() {
 
 /** The environment with its stores and queues behind the fault layer. */
 export function faulty(env) {
+  if (!rules) setRules(JSON.parse(env.HARNESS_FAULTS));
   const wrappers = { DB: database, CACHE: keyValue, ACCOUNTS: namespace, TASK_QUEUE: queue, NOTIFY_QUEUE: queue };
   const wrapped = { ...env };
   for (const [name, wrap] of Object.entries(wrappers)) if (env[name]) wrapped[name] = wrap(env[name], name);

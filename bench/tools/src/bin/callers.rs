@@ -106,8 +106,9 @@ impl Plan {
             let answer = reader.next(|| {
                 first.get_or_insert_with(|| began.elapsed());
                 seen.arrivals += 1;
-            })?;
-            let answer = answer.ok_or(ErrorKind::UnexpectedEof)?;
+            });
+            let answer = answer.and_then(|answer| answer.ok_or(ErrorKind::UnexpectedEof.into()));
+            let answer = answer.map_err(|error| after(&error, began, turn))?;
             seen.latency.push(micros(began.elapsed()));
             seen.first_byte.push(micros(first.unwrap_or_default()));
             self.check(&answer, seen);
@@ -133,6 +134,15 @@ impl Plan {
             );
         }
     }
+}
+
+/// A connection that broke, with when it did.
+fn after(error: &io::Error, began: Instant, turn: u64) -> io::Error {
+    let waited = began.elapsed().as_millis();
+    io::Error::new(
+        error.kind(),
+        format!("{error}, {waited} ms after request {turn} was sent"),
+    )
 }
 
 impl Seen {
