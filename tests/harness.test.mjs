@@ -23,23 +23,21 @@ const ops = {
   upstream: async (env) => (await fetch(env.UPSTREAM_BASE_URL + "/models")).text(),
 };
 const note = (env, action) => env.DB.prepare("INSERT INTO audit (at, actor, action, target) VALUES ('', '', ?, '')").bind(action).run();
-export default class extends WorkerEntrypoint {
-  async fetch(request) {
+export default {
+  async fetch(request, env) {
     console.log("asked for", request.url);
     try {
-      return Response.json((await ops[new URL(request.url).pathname.slice(1)](this.env)) ?? null);
+      return Response.json((await ops[new URL(request.url).pathname.slice(1)](env)) ?? null);
     } catch (error) {
       return Response.json({ error: error.message, retryable: error.retryable }, { status: 500 });
     }
-  }
-  async queue(batch) {
+  },
+  async queue(batch, env) {
     if (batch.messages.some((message) => message.body === "poison") && !batch.queue.endsWith("-dead")) return batch.retryAll();
-    await note(this.env, batch.queue);
-  }
-  scheduled(event) {
-    return note(this.env, event.cron);
-  }
-}
+    await note(env, batch.queue);
+  },
+  scheduled: (event, env) => note(env, event.cron),
+};
 export class Account {
   calls = 0;
   constructor(state, env) {

@@ -49,6 +49,10 @@ struct Core {
     no_start_until: Cell<Millis>,
     /// Since when the oldest change waits for the ledger.
     waiting_since: Cell<Option<Millis>>,
+    /// When the last publication began.
+    published_at: Cell<Option<Millis>>,
+    /// Until when one is believed to be under way.
+    publishing_until: Cell<Millis>,
 }
 
 /// The account in memory; dropped whenever it might not be what is stored.
@@ -130,6 +134,8 @@ impl DurableObject for Account {
             failures: Cell::new(0),
             no_start_until: Cell::new(Millis(0)),
             waiting_since: Cell::new(None),
+            published_at: Cell::new(None),
+            publishing_until: Cell::new(Millis(0)),
         };
         Self {
             core: Rc::new(core),
@@ -198,7 +204,7 @@ impl Core {
     }
 
     /// Decides by this plan, and books what the message tells along.
-    fn decide(&self, plan: Rc<Plan>, message: Message) -> Result<Answer, Fault> {
+    fn decide(self: &Rc<Self>, plan: Rc<Plan>, message: Message) -> Result<Answer, Fault> {
         let said = self.with_live(|live, now| {
             live.belongs_to(&message.user);
             live.answer(plan, message, now)
@@ -208,7 +214,7 @@ impl Core {
         Ok(answer)
     }
 
-    async fn answer(&self, mut message: Message) -> Result<Answer, Fault> {
+    async fn answer(self: &Rc<Self>, mut message: Message) -> Result<Answer, Fault> {
         let user = message.user.clone();
         self.load(&user).await?;
         // What comes next may wait for the ledger, and then end here.
@@ -253,8 +259,9 @@ impl Core {
         }
     }
 
-    /// The alarm publishes: one transaction for all that changes until then, and nobody waits in memory.
-    fn after(&self, effect: Effect) -> Result<(), Fault> {
+    /// What has changed is published in the background where the user is done for now, else by the alarm: one
+    /// transaction for all that changes until then, and nobody waits in memory.
+    fn after(self: &Rc<Self>, effect: Effect) -> Result<(), Fault> {
         if effect == Effect::None {
             return Ok(());
         }
@@ -263,7 +270,13 @@ impl Core {
         }
         let delay = Settings::of(&self.env).ledger_delay;
         let has_news = self.with_live(|live, _| live.has_news())?;
-        self.arm(if has_news { delay.min(NEWS) } else { delay })
+        self.arm(if has_news { delay.min(NEWS) } else { delay })?;
+        if self.publishes_next_in() == Span::ZERO && self.with_live(|live, _| live.is_done())? {
+            let this = self.clone();
+            self.state
+                .wait_until(async move { this.publish_now().await });
+        }
+        Ok(())
     }
 
     fn with_live<T>(&self, act: impl FnOnce(&mut Live, Millis) -> T) -> Result<T, Fault> {

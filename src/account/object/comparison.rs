@@ -1,5 +1,7 @@
 //! Whether account and ledger agree, and what is done where they don't.
 
+use std::rc::Rc;
+
 use super::{Core, Effect, Fault, Live};
 use crate::account::wire::{Answer, Counted, Drift, DriftKind};
 use crate::ledger::usage::{self, Published, Start};
@@ -11,7 +13,7 @@ const COMPARISONS: u32 = 4;
 impl Core {
     /// Compares the account with the ledger and mends what differs. A comparison holds only if no call
     /// came while the row was read.
-    pub(super) async fn reconcile(&self, user: &str) -> Result<Answer, Fault> {
+    pub(super) async fn reconcile(self: &Rc<Self>, user: &str) -> Result<Answer, Fault> {
         for _ in 0..COMPARISONS {
             self.publish(user).await?;
             let flushed = self.with_live(|live, _| live.law.flushed_seq())?;

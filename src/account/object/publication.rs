@@ -7,13 +7,17 @@ use super::comparison::{counted, published};
 use super::{Core, Fault, Live};
 use crate::account::restore;
 use crate::account::wire::{Asker, Drift, DriftKind};
+use crate::budget;
 use crate::http::limit_headers::rfc3339;
 use crate::ledger;
 use crate::ledger::usage::{self, Published};
-use crate::limits::Millis;
+use crate::limits::{Millis, Span};
 use crate::notify::{self, Notice};
 use crate::plans::cache;
 use crate::settings::Settings;
+
+/// Longest that a publication takes.
+const PUBLISHING: Span = Span(budget::D1_BACKGROUND.0 + 1_000);
 
 /// What the ledger has not seen yet.
 struct Batch {
@@ -35,11 +39,44 @@ impl Core {
         Ok(())
     }
 
+    /// How long until the next publication may begin: one is not begun while another is under way, nor too soon
+    /// after it.
+    pub(super) fn publishes_next_in(&self) -> Span {
+        let now = self.now();
+        let delay = Settings::of(&self.env).ledger_delay;
+        let too_soon = self
+            .published_at
+            .get()
+            .map_or(Span::ZERO, |at| at.plus(delay).since(now));
+        let under_way = self.publishing_until.get().since(now);
+        // A clock that was set back keeps nobody waiting.
+        let told = [(too_soon, delay), (under_way, PUBLISHING)];
+        let waits = told.into_iter().filter(|(wait, most)| wait <= most);
+        waits.map(|(wait, _)| wait).max().unwrap_or(Span::ZERO)
+    }
+
+    /// Publishes in the background. What fails the alarm does again.
+    pub(super) async fn publish_now(&self) {
+        if let Ok(user) = self.user() {
+            let _ = self.hand_over_notices(&user).await;
+            let _ = self.publish(&user).await;
+        }
+    }
+
     /// Publishes what the ledger has not seen; `false` if there was nothing.
     pub(super) async fn publish(&self, user: &str) -> Result<bool, Fault> {
         if !self.with_live(|live, _| live.law.has_unflushed())? {
             return Ok(false);
         }
+        let now = self.now();
+        self.published_at.set(Some(now));
+        self.publishing_until.set(now.plus(PUBLISHING));
+        let published = self.publish_changes(user).await;
+        self.publishing_until.set(Millis(0));
+        published
+    }
+
+    async fn publish_changes(&self, user: &str) -> Result<bool, Fault> {
         if !self.with_live(|live, _| live.force.is_some())? {
             self.find_force().await?;
         }
@@ -104,6 +141,11 @@ impl Core {
 }
 
 impl Live {
+    /// Whether no call is under way and no lease is out.
+    pub(super) fn is_done(&self) -> bool {
+        self.law.next_lease_end().is_none()
+    }
+
     /// Whether the user has to be told something.
     pub(super) fn has_news(&self) -> bool {
         !self.known.notices.is_empty() || self.law.has_crossings()

@@ -33,7 +33,11 @@ impl Core {
         let user = self.user()?;
         self.with_live(|live, now| live.reclaim(now))??;
         let told = self.hand_over_notices(&user).await;
-        if let Err(fault) = self.publish(&user).await.and(told) {
+        let published = match self.publishes_next_in() {
+            Span::ZERO => self.publish(&user).await.map(drop),
+            _ => Ok(()),
+        };
+        if let Err(fault) = published.and(told) {
             worker::console_warn!("{{\"event\":\"outbox_waits\",\"why\":\"{fault}\"}}");
             let failures = self.failures.get();
             self.failures
@@ -42,7 +46,10 @@ impl Core {
         }
         self.failures.set(0);
         self.with_live(|live, _| live.save_rest())??;
-        let delay = Settings::of(&self.env).ledger_delay;
+        let delay = match self.publishes_next_in() {
+            Span::ZERO => Settings::of(&self.env).ledger_delay,
+            wait => wait,
+        };
         match self.with_live(|live, now| live.next_wake(delay, now))? {
             Some(wait) => self.arm(wait),
             None => self.forget_everything().await,
@@ -50,7 +57,7 @@ impl Core {
     }
 
     /// Accounts that were stored before they knew whose they are have the name they were made under.
-    fn user(&self) -> Result<String, Fault> {
+    pub(super) fn user(&self) -> Result<String, Fault> {
         let known = self.with_live(|live, _| live.known.user.clone())?;
         if !known.is_empty() {
             return Ok(known);
