@@ -83,7 +83,7 @@ const HASTE = 5;
 /** So many of them in a row make a fast stream. */
 const RUN = 6;
 /** How many ms of a fast stream are passed on together. */
-const BEAT = 16;
+const BEAT = 24;
 /** How many bytes are taken at once at the most. */
 const MOST = 16 << 10;
 
