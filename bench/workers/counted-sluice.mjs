@@ -1,40 +1,30 @@
 // The built Worker with its bindings counted, and its objects' storage.
-import { WorkerEntrypoint } from "cloudflare:workers";
+import { DurableObject } from "cloudflare:workers";
 import * as built from "../../build/index.js";
 import { around, count, counted, takeCounts } from "./counting.mjs";
 
-export default class Counted extends WorkerEntrypoint {
-  constructor(ctx, env) {
-    super(ctx, env);
-    this.built = new built.default(ctx, counted(env));
-  }
+export default {
+  fetch(request, env, ctx) {
+    return new URL(request.url).pathname === "/__counts" ? Response.json(takeCounts()) : built.default.fetch(request, counted(env), ctx);
+  },
+  queue: (batch, env, ctx) => built.default.queue(batch, counted(env), ctx),
+  scheduled: (event, env, ctx) => built.default.scheduled(event, counted(env), ctx),
+};
 
-  fetch(request) {
-    return new URL(request.url).pathname === "/__counts" ? Response.json(takeCounts()) : this.built.fetch(request);
-  }
-
-  queue(batch) {
-    return this.built.queue(batch);
-  }
-
-  scheduled(event) {
-    return this.built.scheduled(event);
-  }
-}
-
-export class Account {
+export class Account extends DurableObject {
   #cursors = [];
   #busy = 0;
   #since = 0;
 
   constructor(ctx, env) {
+    super(ctx, env);
     const storage = this.#storage(ctx.storage);
     const waitUntil = (work) => ctx.waitUntil(this.#timed(() => work));
     this.built = new built.Account(around(ctx, { storage, waitUntil }), counted(env));
   }
 
-  fetch(request) {
-    return this.#timed(() => this.built.fetch(request));
+  ask(message) {
+    return this.#timed(() => this.built.ask(message));
   }
 
   alarm(info) {
