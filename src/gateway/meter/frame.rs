@@ -49,7 +49,8 @@ const fn stands_for_itself(byte: u8) -> bool {
 mod tests {
     use super::*;
 
-    const EVENT: &str = "data: {\"id\":\"a\",\"choices\":[{\"delta\":{\"content\":\" word\"}}]}\n\n";
+    const EVENT: &str =
+        "data: {\"id\":\"a\",\"choices\":[{\"delta\":{\"content\":\" word\"}}]}\n\n";
 
     fn frame(text: &str, event: &str) -> Option<Frame> {
         Frame::around(text, event.as_bytes())
