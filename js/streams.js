@@ -10,12 +10,11 @@ const WRITE_FAILED = 4;
 const ABORTED = 5;
 
 /**
- * Reads a stream to its end or until `take(chunk)` gives something other than undefined, and resolves to how it
- * ended. The wait for a chunk may take `patience` ms.
+ * Reads to the end or until `take(chunk)` gives something other than undefined, and resolves to how it ended. The wait
+ * for a chunk may take `patience` ms.
  */
-function drain(source, patience, signal, take) {
+function drain(reader, patience, signal, take) {
   return new Promise((resolve) => {
-    const reader = source.getReader();
     let over = false;
     // Since when a chunk is waited for; 0: none is.
     let since = Date.now();
@@ -61,18 +60,116 @@ function drain(source, patience, signal, take) {
  * nothing any more. Nothing is fed once the promise is resolved or the signal was aborted.
  */
 export function pump(source, writer, patience, signal, feed) {
-  return drain(source, patience, signal, (chunk) => {
+  const inlet = inletOf(source);
+  return drain(inlet, patience, signal, (chunk) => {
     const out = feed(chunk);
     if (out === null) return STOPPED;
-    return out && writer.write(out).then(() => undefined, () => WRITE_FAILED);
+    const written = out && writer.write(out).then(() => undefined, () => WRITE_FAILED);
+    return inlet.rest?.(chunk, written) ?? written;
   });
+}
+
+/** The platform's own streams can be read into a buffer; those made of JavaScript cannot, and gather nothing. */
+function inletOf(source) {
+  try {
+    return new Inlet(source, source.getReader({ mode: "byob" }));
+  } catch {
+    return source.getReader();
+  }
+}
+
+/** A chunk that was waited for no longer than this many ms came fast. */
+const HASTE = 5;
+/** So many of them in a row make a fast stream. */
+const RUN = 6;
+/** How many ms of a fast stream are passed on together. */
+const BEAT = 24;
+/** How many bytes are taken at once at the most. */
+const MOST = 16 << 10;
+
+/**
+ * The end of a stream that is read from. Waking JavaScript costs several times what the platform needs to pass a chunk
+ * on; so when chunks come fast, the platform gathers them and they are taken together, a beat apart. A chunk that is
+ * waited for is never held back.
+ */
+class Inlet {
+  #source;
+  #reader;
+  #buffer = new ArrayBuffer(MOST);
+  /** Since when a chunk is waited for. */
+  #since = 0;
+  /** How many chunks in a row came fast. */
+  #run = 0;
+  /** What gathers; undefined before it is worth it, null once the caller was too slow for it. */
+  #gatherer;
+
+  constructor(source, reader) {
+    this.#source = source;
+    this.#reader = reader;
+  }
+
+  read() {
+    this.#since = Date.now();
+    return this.#reader.read(new Uint8Array(this.#buffer));
+  }
+
+  async cancel() {
+    await Promise.all([this.#reader.cancel(), this.#gatherer?.cancel()]);
+  }
+
+  /** What to wait for before the next chunk is read; `written` is when the caller has this one. */
+  rest(chunk, written) {
+    this.#buffer = chunk.buffer;
+    if (this.#gatherer === null) return written;
+    this.#run = Date.now() - this.#since <= HASTE ? this.#run + 1 : 0;
+    if (!this.#gatherer && this.#run >= RUN) this.#gather();
+    // A full buffer: there is more to take.
+    if (!this.#gatherer || this.#run === 0 || chunk.byteLength === MOST) return written;
+    return this.#beat(written);
+  }
+
+  async #beat(written) {
+    let isWritten = !written;
+    written?.then(() => (isWritten = true));
+    await new Promise((resolve) => setTimeout(resolve, BEAT));
+    if (!isWritten) this.#stopGathering();
+    return written;
+  }
+
+  /** The platform keeps for one branch of a stream what it gives to the other; so the other is read for nothing. */
+  #gather() {
+    this.#reader.releaseLock();
+    const [ahead, kept] = this.#source.tee();
+    const passage = new IdentityTransformStream();
+    ahead.pipeTo(passage.writable).catch(() => {});
+    this.#gatherer = passage.readable.getReader({ mode: "byob" });
+    waste(this.#gatherer).catch(() => {});
+    this.#source = kept;
+    this.#reader = kept.getReader({ mode: "byob" });
+  }
+
+  /** The caller reads slower than the provider writes, who has to be held up: nothing may be read ahead. */
+  #stopGathering() {
+    this.#gatherer.cancel().catch(() => {});
+    this.#gatherer = null;
+  }
+}
+
+/** Reads to the end, in as few steps as it goes. */
+async function waste(reader) {
+  let buffer = new ArrayBuffer(MOST);
+  for (;;) {
+    const { done, value } = await reader.readAtLeast(MOST, new Uint8Array(buffer));
+    if (done) return;
+    buffer = value.buffer;
+  }
 }
 
 /** The whole of a stream in one piece; a number, as above, where there is none. STOPPED: it is larger than `most`. */
 export async function collect(source, patience, signal, most) {
   const chunks = [];
   let length = 0;
-  const how = await drain(source, patience, signal, (chunk) => {
+  const how = await drain(source.getReader(), patience, signal, (chunk) => {
     chunks.push(chunk);
     length += chunk.byteLength;
     return length > most ? STOPPED : undefined;

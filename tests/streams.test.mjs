@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { after, before, beforeEach, describe, test } from "node:test";
 import { readFileSync } from "node:fs";
+import { setTimeout as pause } from "node:timers/promises";
 import { inRoot } from "../scripts/lib/paths.mjs";
 import { callersOf, dataOf } from "./harness/callers.mjs";
 import { startGateway } from "./harness/gateway.mjs";
@@ -92,6 +93,47 @@ test("the first bytes are passed on before the last exist, with all headers", as
   assert.ok(!upstream.last.finished);
   while (!(await reader.read()).done);
   await user.billed(1, 9, 12);
+});
+
+describe("a stream whose pieces come fast is taken in beats", () => {
+  const words = Array.from({ length: 60 }, (_, i) => ` word${i}`);
+
+  test("and is the same to the byte, its hidden usage included", async () => {
+    const user = await caller();
+    upstream.next({ content: words, usageIn: "last", usage: { prompt_tokens: 9, completion_tokens: 60 }, chunkDelay: 1 });
+    const data = dataOf((await user.post(CHAT, chatBody)).text);
+    assert.equal(data.at(-1), "[DONE]");
+    assert.ok(data.slice(0, -1).every((chunk) => chunk.choices.length === 1));
+    assert.equal(data.slice(0, -1).map((chunk) => chunk.choices[0].delta.content ?? "").join(""), words.join(""));
+    await user.billed(1, 9, 60);
+  });
+
+  test("but nothing is kept back once it pauses", async () => {
+    const user = await caller();
+    upstream.next({ content: words, usage: null, chunkDelay: 1, hangAfter: 51 });
+    const began = Date.now();
+    const answer = await user.open(CHAT, chatBody);
+    let text = "";
+    for await (const chunk of answer.body) {
+      text += Buffer.from(chunk).toString();
+      if (text.includes(words[49])) break;
+    }
+    assert.ok(text.includes(words[49]), text);
+    assert.ok(Date.now() - began < PATIENCE / 2, `${Date.now() - began} ms`);
+  });
+
+  test("and a caller who does not read holds up its provider", async () => {
+    const user = await caller();
+    const raw = `: ${"x".repeat(8_000)}\n\n`.repeat(8_000) + readFileSync(inRoot("tests/streams/chat-usage-finish.sse"), "utf8");
+    upstream.next({ raw, split: 1 << 18 });
+    const answer = await user.open(CHAT, chatBody);
+    await pause(PATIENCE);
+    assert.ok(!upstream.last.finished);
+    let length = 0;
+    for await (const chunk of answer.body) length += chunk.length;
+    assert.equal(length, raw.length);
+    await user.billed(1, 21, 15);
+  });
 });
 
 describe("usage is asked for, read in every place, and shown only to who asked", () => {

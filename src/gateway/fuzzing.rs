@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use super::Dialect;
 use super::meter::{Feed, MeterPolicy, Settled, StreamEnd, StreamMeter};
 use super::request::{LlmRequest, SimpleQuery};
-use super::sse::{EVENT_CAP, EventScanner, Scanned};
+use super::sse::{EVENT_CAP, Event, EventScanner, Scanned};
 use super::usage::{self, Usage};
 use crate::fuzzing::choose;
 use crate::json::{MAX_DEPTH, parse_strict};
@@ -102,8 +102,9 @@ fn scanned(pieces: &[&[u8]], cap: usize) -> (Vec<Read>, Vec<u8>) {
         let mut rest = *piece;
         while let Some(found) = scanner.next(&mut rest) {
             match found {
-                Scanned::Event(event) => {
-                    given.extend_from_slice(event.raw);
+                Scanned::Whole(raw) => {
+                    let event = Event::parse(raw);
+                    given.extend_from_slice(raw);
                     events.push(Some((event.name.into_owned(), event.data.into_owned())));
                 }
                 Scanned::Unread { raw, ends, .. } => {

@@ -5,6 +5,7 @@
 //! event, and a caller loses nothing by it: no client acts on half an event.
 
 mod choices;
+mod frame;
 mod messages;
 mod responses;
 
@@ -16,6 +17,7 @@ use super::estimate::TokenCounter;
 use super::sse::{EVENT_CAP, Event, EventScanner, Scanned};
 use super::usage::{Report, Usage};
 use choices::Choices;
+use frame::Frame;
 use messages::Messages;
 use responses::Responses;
 
@@ -166,9 +168,9 @@ impl StreamMeter {
                 return Feed::Continue;
             };
             let (raw, hidden) = match &found {
-                Scanned::Event(event) => {
+                Scanned::Whole(raw) => {
                     self.mid_event = false;
-                    (event.raw, self.reading.read(event))
+                    (*raw, self.reading.take(raw))
                 }
                 Scanned::Unread { raw, name, ends } => {
                     self.mid_event = !ends;
@@ -260,6 +262,8 @@ struct Reading {
     prompt: Option<u64>,
     completion: Option<u64>,
     since: Relayed,
+    /// Of the event before, if it had but one text and no numbers.
+    frame: Option<Frame>,
 }
 
 impl Reading {
@@ -275,11 +279,23 @@ impl Reading {
             prompt: None,
             completion: None,
             since: Relayed::default(),
+            frame: None,
         }
+    }
+
+    /// Takes in the bytes of an event; whether it is kept from the caller.
+    fn take(&mut self, raw: &[u8]) -> bool {
+        // What says the same but for its text changes nothing else.
+        if let Some(text) = self.frame.as_ref().and_then(|frame| frame.text_of(raw)) {
+            self.since.push(text);
+            return false;
+        }
+        self.read(&Event::parse(raw))
     }
 
     /// Takes in an event; whether it is kept from the caller.
     fn read(&mut self, event: &Event<'_>) -> bool {
+        self.frame = None;
         let data = event.data.trim();
         if data.is_empty() {
             return false;
@@ -289,15 +305,25 @@ impl Reading {
             return false;
         };
         let since = &mut self.since;
-        self.protocol.read(&json, &mut |text| since.push(text));
-        let report = Report::of(self.dialect, &json);
-        if let Some(report) = report {
-            self.believe(report);
+        let (mut texts, mut last) = (0_usize, String::new());
+        self.protocol.read(&json, &mut |text| {
+            since.push(text);
+            texts = texts.saturating_add(1);
+            text.clone_into(&mut last);
+        });
+        match Report::of(self.dialect, &json) {
+            Some(report) => self.believe(report),
+            // The events of responses are numbered: no two have the same frame.
+            None if texts == 1 && self.dialect != Dialect::Responses => {
+                self.frame = Frame::around(&last, event.raw);
+            }
+            None => {}
         }
         self.policy.hide_usage && self.dialect.has_choices() && is_usage_chunk(&json)
     }
 
     fn skip(&mut self, raw: &[u8], name: &str) {
+        self.frame = None;
         if self.protocol.read_unread(name) {
             self.since.unread_bytes = self.since.unread_bytes.saturating_add(raw.len());
         }

@@ -17,11 +17,43 @@ pub struct Event<'a> {
     pub data: Cow<'a, str>,
 }
 
+impl<'a> Event<'a> {
+    /// Reads the bytes of one event.
+    pub fn parse(raw: &'a [u8]) -> Self {
+        let mut name: &[u8] = &[];
+        let mut data: Option<Cow<'_, [u8]>> = None;
+        let text = raw.strip_prefix(b"\xef\xbb\xbf").unwrap_or(raw);
+        // A CRLF splits into a line and an empty one, which says nothing.
+        for line in text.split(|byte| matches!(byte, b'\n' | b'\r')) {
+            match field(line) {
+                (b"event", value) => name = value,
+                (b"data", value) => match &mut data {
+                    None => data = Some(Cow::Borrowed(value)),
+                    Some(lines) => {
+                        let lines = lines.to_mut();
+                        lines.push(b'\n');
+                        lines.extend_from_slice(value);
+                    }
+                },
+                _ => {}
+            }
+        }
+        Self {
+            raw,
+            name: String::from_utf8_lossy(name),
+            data: match data.unwrap_or_default() {
+                Cow::Borrowed(line) => String::from_utf8_lossy(line),
+                Cow::Owned(lines) => String::from_utf8_lossy(&lines).into_owned().into(),
+            },
+        }
+    }
+}
+
 /// What the scanner found.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Scanned<'a> {
-    /// An event to read.
-    Event(Event<'a>),
+    /// All the bytes of an event, which is to be read.
+    Whole(&'a [u8]),
     /// The next bytes of an event too large to be kept.
     Unread {
         /// These bytes.
@@ -86,7 +118,7 @@ impl EventScanner {
             return None;
         }
         self.spent = true;
-        let name = parse(&self.held).name;
+        let name = Event::parse(&self.held).name;
         self.unread = Some(name.clone().into_owned());
         Some(Scanned::Unread {
             raw: &self.held,
@@ -97,19 +129,18 @@ impl EventScanner {
 
     /// What is left once the bytes have ended: an event without its blank line.
     pub fn rest(&self) -> Option<Event<'_>> {
-        (!self.spent && !self.held.is_empty()).then(|| parse(&self.held))
+        (!self.spent && !self.held.is_empty()).then(|| Event::parse(&self.held))
     }
 }
 
 /// Whether an event came in one piece or in many makes no difference to its being read.
 fn whole(raw: &[u8], cap: usize) -> Scanned<'_> {
-    let event = parse(raw);
     if raw.len() <= cap {
-        return Scanned::Event(event);
+        return Scanned::Whole(raw);
     }
     Scanned::Unread {
         raw,
-        name: event.name,
+        name: Event::parse(raw).name,
         ends: true,
     }
 }
@@ -178,35 +209,6 @@ fn line_end(bytes: &[u8], from: usize) -> usize {
     length.map_or(bytes.len(), |length| from.saturating_add(length))
 }
 
-fn parse(raw: &[u8]) -> Event<'_> {
-    let mut name: &[u8] = &[];
-    let mut data: Option<Cow<'_, [u8]>> = None;
-    let text = raw.strip_prefix(b"\xef\xbb\xbf").unwrap_or(raw);
-    // A CRLF splits into a line and an empty one, which says nothing.
-    for line in text.split(|byte| matches!(byte, b'\n' | b'\r')) {
-        match field(line) {
-            (b"event", value) => name = value,
-            (b"data", value) => match &mut data {
-                None => data = Some(Cow::Borrowed(value)),
-                Some(lines) => {
-                    let lines = lines.to_mut();
-                    lines.push(b'\n');
-                    lines.extend_from_slice(value);
-                }
-            },
-            _ => {}
-        }
-    }
-    Event {
-        raw,
-        name: String::from_utf8_lossy(name),
-        data: match data.unwrap_or_default() {
-            Cow::Borrowed(line) => String::from_utf8_lossy(line),
-            Cow::Owned(lines) => String::from_utf8_lossy(&lines).into_owned().into(),
-        },
-    }
-}
-
 /// A line's name and value; one space after the colon is not part of the value.
 fn field(line: &[u8]) -> (&[u8], &[u8]) {
     let colon = line.iter().position(|byte| *byte == b':');
@@ -231,8 +233,9 @@ mod tests {
             let mut rest = *chunk;
             while let Some(found) = scanner.next(&mut rest) {
                 match found {
-                    Scanned::Event(event) => {
-                        bytes.extend_from_slice(event.raw);
+                    Scanned::Whole(raw) => {
+                        let event = Event::parse(raw);
+                        bytes.extend_from_slice(raw);
                         if !event.data.is_empty() || !event.name.is_empty() {
                             events.push((event.name.into_owned(), event.data.into_owned()));
                         }

@@ -11,15 +11,6 @@ use super::estimate::estimate_content;
 /// Numbers above this are nonsense.
 const MAX_COUNT: u64 = 1 << 53;
 
-/// Where providers put their usage, in answers and in stream events.
-const PLACES: [&str; 5] = [
-    "/usage",
-    "/response/usage",
-    "/message/usage",
-    "/choices/0/usage",
-    "/x_groq/usage",
-];
-
 /// Tokens of one call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Usage {
@@ -74,10 +65,7 @@ impl Report {
     /// Reads an answer or a stream event. All zeros are what some providers fill the field with
     /// before they know: they say nothing.
     pub fn of(dialect: Dialect, event: &Value) -> Option<Self> {
-        let usage = PLACES
-            .iter()
-            .filter_map(|place| event.pointer(place))
-            .find(|u| u.is_object())?;
+        let usage = places(event).find(|usage| usage.is_object())?;
         let report = Self::read(dialect, usage);
         let said = [report.prompt, report.completion, report.total];
         said.into_iter()
@@ -115,6 +103,17 @@ impl Report {
             },
         }
     }
+}
+
+/// Where providers put their usage, in answers and in stream events.
+fn places(event: &Value) -> impl Iterator<Item = &Value> {
+    let first_choice = event.get("choices").and_then(|choices| choices.get(0));
+    let holders = ["response", "message"].map(|field| event.get(field));
+    [Some(event)]
+        .into_iter()
+        .chain(holders)
+        .chain([first_choice, event.get("x_groq")])
+        .filter_map(|holder| holder?.get("usage"))
 }
 
 fn cached(usage: &Value) -> u64 {

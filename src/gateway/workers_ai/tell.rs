@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use crate::gateway::Dialect;
 use crate::gateway::request::LlmRequest;
-use crate::gateway::sse::{EVENT_CAP, EventScanner, Scanned};
+use crate::gateway::sse::{EVENT_CAP, Event, EventScanner, Scanned};
 use crate::http::ids;
 
 /// Workers AI does not say when an answer was made.
@@ -179,8 +179,8 @@ impl Teller {
         let mut rest = bytes;
         let mut data = Vec::new();
         while let Some(found) = self.scanner.next(&mut rest) {
-            if let Scanned::Event(event) = found {
-                data.push(event.data.trim().to_owned());
+            if let Scanned::Whole(raw) = found {
+                data.push(Event::parse(raw).data.trim().to_owned());
             }
         }
         data.iter()
