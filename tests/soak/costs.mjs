@@ -12,6 +12,7 @@ const grace = 6_000;
 
 const isEnd = ({ what }) => what === "killed" || what === "restarted";
 const hidesAccounts = ({ what }) => /account|moved/.test(what);
+const shutsAccounts = ({ what }) => /accounts (fail|hang)/.test(what);
 const overlaps = ({ from, to }, since, until) => from <= until && to >= since;
 
 /** Ends of the runtime among spells. */
@@ -97,7 +98,7 @@ function costsOfAsked(record, operations, known) {
 /** Whether a call that was admitted may never have been settled although nothing ended the runtime. */
 function mayLapse(record, attempts, spells) {
   // Left before it was dispatched, or given back in vain.
-  if (attempts.length === 0) return record.aborted;
+  if (attempts.length === 0) return record.aborted || spells.some((spell) => shutsAccounts(spell) && overlaps(spell, record.ended, record.ended + recovering));
   return attempts.every((attempt) => attempt.end === "error") && meetsOutage(record, spells);
 }
 
@@ -173,6 +174,17 @@ export function costsOfLost({ lease, from, sure }, { spells }) {
   const by = from + lease.lasts + grace + settling;
   const excused = spells.some((spell) => (isEnd(spell) || hidesAccounts(spell)) && overlaps(spell, from, by));
   return { costs: sure ? full : [{}, ...full], wrong: excused ? [] : [`a lease of ${lease.calls} calls never came back`] };
+}
+
+/** The costs of a lease by the word of its account: what it came back with, or all of it. Calls under way in it are operations. */
+export function costsOfLease(lease, { witness, spells }) {
+  const ends = endsOf(spells);
+  const fates = lease.returned.map((event) => witness.done(event, ends));
+  const dates = datesOf(lease.granted.slice(0, 1));
+  const [back] = lease.returned;
+  const returned = back ? dates.map((date) => on(date, { calls: back.ended, prompt: back.used[0], completion: back.used[1] })) : [];
+  if (fates.includes("yes")) return returned;
+  return [...returned, ...costsOfLost({ lease, from: 0, sure: lostLeases([lease], { witness, spells })[0].sure || returned.length > 0 }, { spells }).costs];
 }
 
 const has = (list, wanted) => list.some((one) => one.every((n, i) => n === wanted[i]));

@@ -1,9 +1,10 @@
-// Judges a soak segment by segment. A segment lies between two quiet points: what the ledger has grown by in between must
-// be, for every user and day, exactly what the calls of the segment cost (costs.mjs), and what the gateway says of itself
-// must agree at its end. Nothing that is open in one segment makes another one wider.
+// Judges a soak segment by segment. A segment lies between two quiet points. What the ledger has grown by in between must
+// be, for every user and day, the sum of what the calls of the segment cost by the provider's log, and the sum of what
+// the account was told, both of which are exact but for what an end of the runtime has left open (costs.mjs); and what
+// the gateway says of itself must agree at the segment's end. Nothing that is open in one segment makes another one wider.
 import { bound } from "./callers.mjs";
-import { costsOf, costsOfLost, endingsOf, lostLeases, worthOf } from "./costs.mjs";
-import { contradiction } from "./sums.mjs";
+import { costsOf, costsOfLease, costsOfLost, endingsOf, lostLeases, worthOf } from "./costs.mjs";
+import { contradiction, distinct } from "./sums.mjs";
 
 const counted = { calls: "calls", degraded: "degraded", failed_open: "failed_open", prompt_tokens: "prompt", completion_tokens: "completion" };
 /** Days that are so old may be deleted. */
@@ -14,6 +15,7 @@ export class Verdict {
   figures = { exact: 0, open: 0, calls: 0, tokens: 0, byLog: 0, bySettlement: 0, openCalls: 0, openTokens: 0, jobs: 0, lost: 0, overshoot: 0 };
   #jobs = new Map();
   #judged = new Set();
+  #heard = new Set();
   #leases = new Set();
 
   constructor({ gateway, provider, users, chaos, witness, leases, estimate, say }) {
@@ -28,11 +30,15 @@ export class Verdict {
     for (const user of this.users) {
       const note = (text) => this.#note(`${name}: ${user.user_id}: ${text}`);
       const theirs = records.filter((record) => record.user === user.user_id);
+      const told = this.#told(user);
       const lists = [...this.#calls(user, theirs, note), ...this.#ofJobs(user, note), ...this.#ofLeases(user, note)];
       const grown = growth(before.days[user.user_id], after.days[user.user_id], this.chaos.now());
-      const why = contradiction(lists, grown);
-      if (why) note(why);
-      const width = widthOf(lists);
+      for (const [by, one] of [["the provider's log", lists], ["what the account was told", told]]) {
+        const why = contradiction(one, grown);
+        if (why) note(`by ${by}: ${why}`);
+      }
+      // Both hold, so the ledger is as narrow as the narrower of them.
+      const width = [lists, told].map(widthOf).reduce((a, b) => (b.calls < a.calls ? b : a));
       widths.calls += width.calls;
       widths.tokens += width.tokens;
       this.figures.calls += sumOf(grown, "calls");
@@ -49,6 +55,17 @@ export class Verdict {
   #note(text) {
     this.differences.push(text);
     this.say(`DIFFERENCE ${text}`);
+  }
+
+  /** The costs of all that the account was told and has answered since the last segment. */
+  #told(user) {
+    const degrades = user.plan.over_quota?.strategy === "degrade";
+    const operations = [...this.witness.operations.values()].filter((one) => one.user === user.user_id && !this.#heard.has(one.id));
+    for (const { id } of operations) this.#heard.add(id);
+    return [
+      ...operations.map((operation) => distinct(endingsOf(operation, { ...this.#known(), degrades }).map(({ cost }) => cost))),
+      ...this.#leasesOf(user).map((lease) => distinct(costsOfLease(lease, this.#known()))),
+    ];
   }
 
   #calls(user, records, note) {

@@ -9,7 +9,7 @@ export class Witness {
   calls = new Map();
   /** By id: {id, user, admits: [event], ends: [event], carried: [event]}. */
   operations = new Map();
-  /** By id: {id, user, calls, tokens, lasts, granted: [event], returned: [event]}. */
+  /** By id: {id, user, calls, tokens, lasts, granted: [event], returned: [event, with {ended, used}]}. */
   leases = new Map();
   /** Of every call, by its request id, the statuses that the gateway logged. */
   logged = new Map();
@@ -81,8 +81,8 @@ export class Witness {
     if (ask.take_back) this.#returned(event, ask.take_back.returned, user);
   }
 
-  #returned(event, [lease, , open], user) {
-    this.leases.get(lease)?.returned.push(event);
+  #returned(event, [lease, [, , ended = 0, prompt = 0, completion = 0], open], user) {
+    this.leases.get(lease)?.returned.push(Object.assign(event, { ended, used: [prompt, completion] }));
     for (const [id] of open) this.#operation(id, user).carried.push(event);
   }
 
