@@ -12,7 +12,8 @@ const kept = 300 * 86_400_000;
 
 export class Verdict {
   differences = [];
-  figures = { exact: 0, open: 0, calls: 0, tokens: 0, byLog: 0, bySettlement: 0, openCalls: 0, openTokens: 0, jobs: 0, lost: 0, overshoot: 0 };
+  figures = { exact: 0, open: 0, calls: 0, tokens: 0, byLog: 0, bySettlement: 0, openCalls: 0, openTokens: 0, lost: 0, overshoot: 0 };
+  /** What every job was settled at. */
   #jobs = new Map();
   #judged = new Set();
   #heard = new Set();
@@ -59,26 +60,28 @@ export class Verdict {
 
   /** The costs of all that the account was told and has answered since the last segment. */
   #told(user) {
-    const degrades = user.plan.over_quota?.strategy === "degrade";
-    const operations = [...this.witness.operations.values()].filter((one) => one.user === user.user_id && !this.#heard.has(one.id));
-    for (const { id } of operations) this.#heard.add(id);
-    return [
-      ...operations.map((operation) => distinct(endingsOf(operation, { ...this.#known(), degrades }).map(({ cost }) => cost))),
-      ...this.#leasesOf(user).map((lease) => distinct(costsOfLease(lease, this.#known()))),
-    ];
+    const lists = [];
+    for (const operation of this.witness.operations.values()) {
+      if (operation.user !== user.user_id || this.#heard.has(operation.id)) continue;
+      const endings = endingsOf(operation, this.#known(user));
+      // A job that was refused asks again.
+      if (endings.some(({ why }) => why !== "refused")) this.#heard.add(operation.id);
+      lists.push(endings.map(({ cost }) => cost));
+    }
+    for (const lease of this.#leasesOf(user)) lists.push(costsOfLease(lease, this.#known(user)));
+    return lists.map(distinct);
   }
 
   #calls(user, records, note) {
     const jobs = new Set([...this.chaos.jobs.values()].map((job) => job.mark));
-    const lost = lostLeases(this.#leasesOf(user), this.#known());
+    const lost = lostLeases(this.#leasesOf(user), this.#known(user));
     return records.map((record) => {
       const { mark } = record;
       this.#log(record, note);
       if (record.job && !this.chaos.jobs.has(record.job)) note(`${mark} was promised a job that is nowhere`);
       // A job's calls of its provider are the job's.
       const attempts = jobs.has(mark) ? [] : this.provider.attempts(mark);
-      const known = { ...this.#known(), attempts, seen: this.witness.calls.get(mark), lost, degrades: user.plan.over_quota?.strategy === "degrade" };
-      const { costs, wrong } = costsOf(record, known);
+      const { costs, wrong } = costsOf(record, { ...this.#known(user), attempts, seen: this.witness.calls.get(mark), lost });
       for (const text of wrong) note(`${mark} (${record.kind}, ${record.result}, ${record.status ?? "no answer"}) ${text}`);
       if (costs.length === 1) this.figures[worthOf(attempts, record.aborted, this.estimate).length === 1 ? "byLog" : "bySettlement"] += 1;
       return costs;
@@ -93,9 +96,9 @@ export class Verdict {
     if (logged.length !== 1 || logged[0] !== status) note(`${mark} was answered ${status}, and the log says ${logged.join(", ") || "nothing"}`);
   }
 
-  #known() {
+  #known({ plan }) {
     const { witness, leases, estimate } = this;
-    return { witness, leases, estimate, spells: this.chaos.spells };
+    return { witness, leases, estimate, spells: this.chaos.spells, degrades: plan.over_quota?.strategy === "degrade" };
   }
 
   /** A job is charged once, in the segment that it ended in, and by the provider's log. */
@@ -105,7 +108,7 @@ export class Verdict {
       if (job.user_id !== user.user_id) continue;
       const fresh = [...this.witness.operations.values()].filter(({ id }) => id.split(":")[0] === job.job_id && !this.#judged.has(id));
       for (const operation of fresh) {
-        const endings = endingsOf(operation, this.#known());
+        const endings = endingsOf(operation, this.#known(user));
         if (endings.every(({ why }) => why === "refused")) continue;
         this.#judged.add(operation.id);
         lists.push(this.#endOfJob(job, endings, note));
@@ -116,11 +119,11 @@ export class Verdict {
   }
 
   #endOfJob(job, endings, note) {
-    const worth = worthOf(this.provider.attempts(job.mark), false, this.estimate);
-    const all = worth.concat(this.provider.attempts(job.mark).flatMap((attempt) => worthOf([attempt], false, this.estimate)));
-    for (const { why, used } of endings) {
-      if (why === "told" && !all.some((one) => String(one) === String([1, ...used]))) note(`${job.job_id} was settled at ${used}, and the provider's log says ${all.join(" or ")}`);
-      if (why === "told") this.#jobs.set(job.job_id, [...(this.#jobs.get(job.job_id) ?? []), used]);
+    // A kill may have let it run twice.
+    const worth = this.provider.attempts(job.mark).flatMap((attempt) => worthOf([attempt], false, this.estimate)).map(String);
+    for (const { used } of endings.filter(({ why }) => why === "told")) {
+      if (!worth.includes(`1,${used}`)) note(`${job.job_id} was settled at ${used}, and the provider's log says ${worth.join(" or ")}`);
+      this.#jobs.set(job.job_id, new Set(this.#jobs.get(job.job_id)).add(String(used)));
     }
     const ended = endings.filter(({ why }) => why !== "lapsed");
     if (ended.length === 0) note(`${job.job_id} was let through and never settled`);
@@ -128,9 +131,9 @@ export class Verdict {
   }
 
   #closed({ job_id, status, prompt_tokens, completion_tokens }, note) {
-    const told = this.#jobs.get(job_id) ?? [];
-    const must = status === "succeeded" ? [[prompt_tokens, completion_tokens]] : [];
-    if (String(new Set(told.map(String)).size) !== String(must.length) || String(told[0] ?? "") !== String(must[0] ?? "")) note(`${job_id} has ${status} with ${must}, and was settled at ${told.join(" and ") || "nothing"}`);
+    const told = [...(this.#jobs.get(job_id) ?? ["nothing"])].join(" and ");
+    const must = status === "succeeded" ? `${prompt_tokens},${completion_tokens}` : "nothing";
+    if (told !== must) note(`${job_id} has ${status}, which costs ${must}, and was settled at ${told}`);
   }
 
   #leasesOf(user) {
@@ -139,11 +142,11 @@ export class Verdict {
 
   #ofLeases(user, note) {
     const theirs = this.#leasesOf(user);
-    const lost = lostLeases(theirs, this.#known());
+    const lost = lostLeases(theirs, this.#known(user));
     for (const lease of theirs) this.#leases.add(lease.id);
     this.figures.lost += lost.length;
     return lost.map((lease) => {
-      const { costs, wrong } = costsOfLost(lease, this.#known());
+      const { costs, wrong } = costsOfLost(lease, this.#known(user));
       wrong.forEach(note);
       return costs;
     });
