@@ -54,8 +54,8 @@ function story() {
       exchange(at, { book_open: { operation: `op-${mark}`, calls: 1, prompt: used[0], completion: used[1] } }, { done: true });
       return this;
     },
-    takesBack(lease, at) {
-      exchange(at, { take_back: { returned: [lease, [], [], []] } }, { taken_back: {} });
+    takesBack(lease, at, open = []) {
+      exchange(at, { take_back: { returned: [lease, [], open.map((mark) => [`op-${mark}`, []]), []] } }, { taken_back: {} });
       return this;
     },
   };
@@ -196,6 +196,13 @@ test("a lease that did not come back is charged in full, and a call under it for
   assert.deepEqual(judged(record("b"), lines, { leases: true }).costs, [cost(1, 3, 9)]);
   lines.takesBack("lease-1", 1_070);
   assert.deepEqual(lostLeases(lines.witness.leases.values(), known(lines, [])), []);
+});
+
+test("a call that comes back with its lease is charged on the lease's day", () => {
+  const midnight = 14 * 3_600_000;
+  const lines = story().asks("a", { lease: ["lease-1", [40, 2_440, 4_000]] }).takesBack("lease-1", midnight + 10, ["b"]).settles("b", [3, 9], { at: midnight + 50 });
+  const endings = endingsOf(lines.witness.operations.get("op-b"), { witness: lines.witness, spells: [], estimate });
+  assert.deepEqual(endings.map((one) => one.cost), [cost(1, 3, 9)]);
 });
 
 test("a job that was settled twice is charged once", () => {

@@ -113,7 +113,9 @@ export function endingsOf(operation, { witness, spells, estimate, degrades = fal
   if (fate !== "no") {
     const lanes = new Set(passed.filter((event) => event.admission).map((event) => event.admission.lane));
     const unknown = lanes.size === 0 ? (degrades ? ["main", "degraded"] : ["main"]) : [...lanes];
-    for (const date of datesOf([...passed, ...operation.carried])) for (const lane of unknown) list.push(...admittedEndings(operation, date, lane === "degraded", done, estimate));
+    // A call that comes back with its lease is of the lease's day.
+    const begun = [...passed, ...operation.carried.map((event) => event.lease?.granted[0] ?? event)];
+    for (const date of datesOf(begun)) for (const lane of unknown) list.push(...admittedEndings(operation, date, lane === "degraded", done, estimate));
   }
   if (fate !== "yes") list.push(...unknownEndings(operation, done));
   return list;

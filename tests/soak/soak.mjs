@@ -52,7 +52,8 @@ await gate.close();
 const callers = users.flatMap((user, i) =>
   Array.from({ length: callersEach }, (_, n) => callAs(user, { gateway, gate, rng: random(seed + 100 * i + n + 2), records })),
 );
-let before = await quiet({ gateway, chaos, users });
+const point = () => inTime(quiet({ gateway, chaos, users, unsettled: () => verdict.unsettled() }));
+let before = await point();
 const until = Date.now() + minutes * 60_000;
 for (let n = 1; Date.now() < until; n++) await round(n);
 gate.end();
@@ -82,7 +83,7 @@ async function round(n) {
 
 /** Waits for a quiet point and judges all calls since the one before. */
 async function segment(name) {
-  const after = await inTime(quiet({ gateway, chaos, users }));
+  const after = await point();
   await verdict.judge(name, records.slice(segment.judged ?? 0), before, after);
   segment.judged = records.length;
   before = after;

@@ -53,6 +53,20 @@ export class Verdict {
     this.say(`${name}: ${records.length} calls, ${widths.calls === 0 ? "exact" : `${widths.calls} open by ${widths.tokens} tokens`}, differences so far ${this.differences.length}`);
   }
 
+  /** How many calls and leases of this segment have not been seen to end. */
+  unsettled() {
+    this.witness.read(this.gateway.logs());
+    return this.users.reduce((count, user) => {
+      const known = this.#known(user);
+      const open = this.#operationsOf(user).filter((one) => endingsOf(one, known).some(({ why }) => why === "lapsed"));
+      return count + open.length + lostLeases(this.#leasesOf(user), known).length;
+    }, 0);
+  }
+
+  #operationsOf({ user_id }) {
+    return [...this.witness.operations.values()].filter((one) => one.user === user_id && !this.#heard.has(one.id));
+  }
+
   #note(text) {
     this.differences.push(text);
     this.say(`DIFFERENCE ${text}`);
@@ -61,8 +75,7 @@ export class Verdict {
   /** The costs of all that the account was told and has answered since the last segment. */
   #told(user) {
     const lists = [];
-    for (const operation of this.witness.operations.values()) {
-      if (operation.user !== user.user_id || this.#heard.has(operation.id)) continue;
+    for (const operation of this.#operationsOf(user)) {
       const endings = endingsOf(operation, this.#known(user));
       // A job that was refused asks again.
       if (endings.some(({ why }) => why !== "refused")) this.#heard.add(operation.id);

@@ -82,7 +82,8 @@ export class Witness {
   }
 
   #returned(event, [lease, [, , ended = 0, prompt = 0, completion = 0], open], user) {
-    this.leases.get(lease)?.returned.push(Object.assign(event, { ended, used: [prompt, completion] }));
+    event.lease = this.leases.get(lease);
+    event.lease?.returned.push(Object.assign(event, { ended, used: [prompt, completion] }));
     for (const [id] of open) this.#operation(id, user).carried.push(event);
   }
 
