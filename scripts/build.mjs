@@ -16,13 +16,16 @@ const stamp = "build/.stamp";
 const features = ["mutable-globals", "sign-ext", "nontrapping-float-to-int", "bulk-memory", "multivalue", "reference-types", "exception-handling"];
 const enabled = features.map((feature) => `--enable-${feature}`);
 /**
- * Once more finds more. Rust keeps the first kilobyte of memory for the deepest end of the stack, so no pointer to a
+ * Once more finds more. Generic code leaves functions that differ in a constant. Rust keeps the first kilobyte of memory for the deepest end of the stack, so no pointer to a
  * field starts there. Functions that are alike have names that are, and side by side they are packed better.
  */
 const optimisations = [
-  ["-Oz", "-Oz", "--low-memory-unused", "-g", ...enabled],
+  ["-Oz", "--merge-similar-functions", "-Oz", "--low-memory-unused", "-g", ...enabled],
   ["--reorder-functions-by-name", "--strip-debug", "--strip-producers", ...enabled],
 ];
+
+/** js/entry.js takes the place of what worker-build has made, which it imports. */
+const bundled = ["--bundle", "--minify", "--format=esm", "--external:cloudflare:workers", "--external:*.wasm", "--allow-overwrite", "--outfile=build/index.js"];
 
 /** How many steps `buildAll` announces. */
 export const buildSteps = 2;
@@ -39,6 +42,7 @@ export async function build(note) {
   console.log("      compiling the Worker: the first time takes a minute or two");
   const env = toolEnv({ WASM_BINDGEN_BIN: tools.wasmBindgen, WASM_OPT_BIN: tools.wasmOpt, ESBUILD_BIN: tools.esbuild });
   await run(tools.workerBuild, ["--release"], { env });
+  await run(tools.esbuild, ["js/entry.js", ...bundled]);
   const wasm = inRoot("build/index_bg.wasm");
   for (const options of optimisations) await run(tools.wasmOpt, [...options, wasm, "-o", wasm]);
   writeFileSync(inRoot(stamp), wanted);

@@ -27,9 +27,7 @@ mod settings;
 mod snapshot;
 
 use worker::wasm_bindgen::{self, prelude::wasm_bindgen};
-use worker::{
-    Context, Env, MessageBatch, Request, Response, ScheduleContext, ScheduledEvent, event,
-};
+use worker::{Context, Env, MessageBatch, ScheduleContext, ScheduledEvent, event};
 
 #[wasm_bindgen(module = "/js/tasks.js")]
 extern "C" {
@@ -43,7 +41,11 @@ fn start() {
 }
 
 #[event(fetch)]
-async fn fetch(request: Request, env: Env, context: Context) -> worker::Result<Response> {
+async fn fetch(
+    request: http::incoming::Incoming,
+    env: Env,
+    context: Context,
+) -> worker::Result<web_sys::Response> {
     http::router::serve(request, env, context).await
 }
 

@@ -32,13 +32,18 @@ impl<T> Remembered<T> {
 
     /// The value, if it need not be read now; else the caller is the one who reads it.
     pub fn fresh(&mut self, now: Millis) -> Option<Rc<T>> {
-        let believed = ahead(self.read_after, now, STALE);
-        let being_read = ahead(self.reading_until, now, budget::D1);
-        if let Some(value) = self.value.as_ref().filter(|_| believed || being_read) {
+        if let Some(value) = self.at_hand(now) {
             return Some(value.clone());
         }
         self.reading_until = now.plus(budget::D1);
         None
+    }
+
+    /// The value, if it need not be read now; nobody is about to read it for that.
+    pub fn at_hand(&self, now: Millis) -> Option<&Rc<T>> {
+        let believed = ahead(self.read_after, now, STALE);
+        let being_read = ahead(self.reading_until, now, budget::D1);
+        self.value.as_ref().filter(|_| believed || being_read)
     }
 
     /// Takes what was read.
@@ -87,6 +92,7 @@ mod tests {
         assert_eq!(seen.fresh(Millis(1_000)), None);
         seen.keep(7, Millis(1_000));
         assert_eq!(seen.fresh(Millis(5_999)).as_deref(), Some(&7));
+        assert_eq!(seen.at_hand(Millis(6_000)), None);
         assert_eq!(seen.fresh(Millis(6_000)), None);
     }
 

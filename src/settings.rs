@@ -26,6 +26,10 @@ pub struct Settings {
     pub outage_local_per_minute: u64,
     /// Whether accounts hand out leases.
     pub leases: bool,
+    /// Whether the operator has bound Analytics Engine.
+    pub analytics: bool,
+    /// Whether every call is a line in the log.
+    pub log_calls: bool,
     /// Share of refused calls above which a plan raises an alert.
     pub alert_refusal_rate: f64,
     /// Where alerts are sent; `None`: they are only listed.
@@ -132,6 +136,8 @@ impl Settings {
             cors_origins: list(source.text("CORS_ORIGINS")),
             outage_local_per_minute: number(source, "OUTAGE_LOCAL_PER_MINUTE", 30, &mut problems),
             leases: source.text("LEASES").as_deref() != Some("false"),
+            analytics: source.has_dataset("ANALYTICS"),
+            log_calls: source.text("LOG_CALLS").as_deref() != Some("false"),
             alert_refusal_rate: number(source, "ALERT_REFUSAL_RATE", 0.10, &mut problems),
             alert_webhook_url: source.text("ALERT_WEBHOOK_URL"),
             clock_offset_ms: clock_offset(source, production, &mut problems),
@@ -205,6 +211,8 @@ trait Lookup {
     fn secret(&self, name: &str) -> Option<Secret> {
         self.text(name).map(Secret)
     }
+
+    fn has_dataset(&self, name: &str) -> bool;
 }
 
 struct Source<'a>(&'a Env);
@@ -217,6 +225,10 @@ impl Lookup for Source<'_> {
             .map(|value| value.to_string())
             .filter(|value| !value.is_empty())
     }
+
+    fn has_dataset(&self, name: &str) -> bool {
+        self.0.analytics_engine(name).is_ok()
+    }
 }
 
 #[cfg(test)]
@@ -228,6 +240,10 @@ mod tests {
     impl Lookup for HashMap<&str, &str> {
         fn text(&self, name: &str) -> Option<String> {
             self.get(name).map(|v| (*v).to_owned())
+        }
+
+        fn has_dataset(&self, _name: &str) -> bool {
+            false
         }
     }
 

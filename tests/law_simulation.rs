@@ -292,8 +292,8 @@ impl Simulation {
         let limits = &self.plans[user.plan];
         let id = OperationId(format!("next-{index}-{isolate}-{}", now.0));
         let returned = holding.give_back();
-        user.account.take_back(now, limits, &returned);
-        let handed = user.account.follow_on(now, limits, &returned, &id);
+        let is_new = user.account.take_back(now, limits, &returned);
+        let handed = user.account.follow_on(now, limits, &returned, is_new, &id);
         user.holdings[isolate] = handed.map(|handed| Holding::new(handed, now));
     }
 
@@ -383,7 +383,7 @@ impl Simulation {
         if user.book.open.contains_key(&operation) {
             let id = OperationId(operation.to_string());
             let mut here = user.holdings.iter_mut().flatten();
-            if !here.any(|holding| holding.settle(&id, outcome)) {
+            if !here.any(|holding| holding.settle(at, &id, outcome)) {
                 user.account.settle(at, &id, outcome);
             }
             user.book.settle(operation, outcome);

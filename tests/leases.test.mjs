@@ -2,7 +2,7 @@
 // once, not when a limit comes near, not when the runtime dies, and not after an operator has said no.
 import assert from "node:assert/strict";
 import { setTimeout as pause } from "node:timers/promises";
-import { after, before, test } from "node:test";
+import { after, before, describe, test } from "node:test";
 import { startGateway } from "./harness/gateway.mjs";
 import { startUpstream } from "./harness/upstream.mjs";
 import { eventually } from "./harness/eventually.mjs";
@@ -31,7 +31,7 @@ async function caller(plan = {}) {
 /** Each call says who sent it, so that the upstream's own log can be counted by user. */
 const chat = (one, rest = {}) => gateway.call("/v1/chat/completions", { key: one.key, json: { ...hello, user: one.user_id, ...rest } });
 const served = (one) => upstream.requests.filter((request) => request.json?.user === one.user_id).length;
-const hops = async () => (await gateway.calls())["ACCOUNTS.fetch"] ?? 0;
+const hops = async () => (await gateway.calls())["ACCOUNTS.ask"] ?? 0;
 const day = async (one) => (await gateway.usageRows(one.user_id))[0];
 
 /** Calls of `connections` at a time, until `done` says so of an answer or `most` were made. */
@@ -50,6 +50,16 @@ async function load(one, { connections = 8, most = Infinity, until = () => false
   };
   await Promise.all(Array.from({ length: connections }, worker));
   return answers;
+}
+
+/** Short calls until one needs no hop; gives how many. */
+async function underLease(one, rest) {
+  for (let calls = 1; calls < 100; calls++) {
+    await gateway.resetCalls();
+    assert.equal((await chat(one, rest)).status, 200);
+    if ((await hops()) === 0) return calls;
+  }
+  assert.fail("no lease");
 }
 
 /** The ledger and the account have exactly what the upstream has served. */
@@ -186,23 +196,19 @@ for (const [name, [change, status]] of Object.entries(bites)) {
 }
 
 test("told past this isolate, a block and a reset are in force within five seconds", async () => {
-  const accounts = await gateway.mf.getDurableObjectNamespace("ACCOUNTS");
-  const tell = (one, ask) => accounts.getByName(one.user_id).fetch("https://account/", { method: "POST", body: JSON.stringify({ v: 1, user: one.user_id, ask }) });
   const blocked = await caller();
   const working = load(blocked, { connections: 4, until: ({ status }) => status !== 200 });
   await pause(1_500);
   const { results } = await gateway.d1.prepare("UPDATE users SET status = 'blocked', version = version + 1 WHERE user_id = ? RETURNING *").bind(blocked.user_id).all();
   const { plan_id, status, version } = results[0];
-  const answer = await tell(blocked, { adopt: { plan_id, status, version, overrides: {} } });
-  const told = await answer.json();
-  assert.deepEqual(told, { done: true });
+  assert.equal(await gateway.account(blocked.user_id).tell({ adopt: { plan_id, status, version, overrides: {} } }), "done");
   const began = Date.now();
   await working;
   assert.ok(Date.now() - began < 5_000, `${Date.now() - began} ms`);
 
   const reset = await caller();
   await load(reset, { connections: 4, most: 200 });
-  assert.equal((await tell(reset, { reset: ["daily"] })).status, 200);
+  assert.equal(await gateway.account(reset.user_id).tell({ reset: ["daily"] }), "stands");
   await pause(5_000);
   const daily = (await gateway.call("/api/quota", { key: reset.key })).body.policies.find((policy) => policy.name === "daily");
   assert.deepEqual([daily.used, daily.reserved], [0, 0]);
@@ -240,6 +246,23 @@ test("the account store out while leases are held: nothing passes twice, all is 
   await gateway.noFaults();
 });
 
+test("an account out until its leases have run out is told once of what they let pass", async () => {
+  const one = await caller();
+  upstream.on("/v1/chat/completions", (request) => (request.json.user === one.user_id && request.json.top_p === 0.5 ? { delay: 3_000, usage } : { usage }));
+  await underLease(one);
+  const slow = Array.from({ length: 3 }, () => chat(one, { top_p: 0.5 }));
+  await upstream.until(() => upstream.requests.filter((request) => request.json?.user === one.user_id && request.json.top_p === 0.5).length === 3);
+  assert.equal(await hops(), 0);
+  await gateway.fault({ binding: "ACCOUNTS", mode: "error" });
+  assert.ok((await Promise.all(slow)).every((answer) => answer.status === 200));
+  // The lease is waited for no longer, and every settlement has been tried as often as it ever is.
+  await pause(10_000);
+  await gateway.noFaults();
+  assert.equal((await chat(one)).status, 200);
+  await agree(one, 30_000);
+  upstream.on("/v1/chat/completions", { usage });
+});
+
 test("killed where it stands, it loses no more than the leases and lets nobody overspend", async () => {
   const one = await caller({ daily_limit: 400 });
   let alive = true;
@@ -264,4 +287,59 @@ test("killed where it stands, it loses no more than the leases and lets nobody o
   while (refused < 20) if ((await chat(one)).status === 429) refused += 1;
   assert.ok(served(one) <= 400, `${served(one)}`);
   assert.ok(served(one) >= 300, `${served(one)}`);
+});
+
+describe("killed in the middle of a stream that a lease let pass, at most what came since its checkpoint is lost", () => {
+  const plans = { "a limit on tokens": {}, "no limit on tokens": { monthly_token_limit: null } };
+  const bound = { max_tokens: 2_000 };
+  const countIn = (text) => (text.match(/" and"/g) ?? []).length;
+
+  /** A stream under a lease, read as it comes. */
+  async function stream(one, pieces, chunkDelay) {
+    upstream.on("/v1/chat/completions", (request) => (request.json.stream ? { content: Array(pieces).fill(" and"), usage: null, chunkDelay } : { usage }));
+    const calls = await underLease(one, bound);
+    const json = { ...hello, ...bound, user: one.user_id, stream: true };
+    const answer = await gateway.fetch("/v1/chat/completions", { method: "POST", headers: { authorization: `Bearer ${one.key}`, "content-type": "application/json" }, body: JSON.stringify(json) });
+    assert.equal(answer.status, 200);
+    assert.equal(await hops(), 0);
+    const read = { calls, text: "" };
+    read.over = (async () => {
+      for await (const chunk of answer.body) read.text += Buffer.from(chunk);
+    })().catch(() => {});
+    return read;
+  }
+
+  /** What the ledger has of the stream's tokens once its reservation has ended. */
+  async function killed(one, read) {
+    await gateway.kill9();
+    await read.over;
+    await gateway.clock(gateway.now() + 400_000);
+    await gateway.account(one.user_id).runAlarm();
+    return eventually(async () => {
+      const { used_today, tokens_used_this_month } = await gateway.quotaRow(one.user_id);
+      const tokens = tokens_used_this_month - read.calls * 12;
+      assert.ok(used_today === read.calls + 1 && tokens > 0, `${used_today} calls of ${read.calls + 1}, ${tokens} tokens`);
+      return tokens;
+    });
+  }
+
+  for (const [name, plan] of Object.entries(plans)) {
+    test(`by tokens, with ${name}`, async () => {
+      const one = await caller(plan);
+      const read = await stream(one, 5_000, 1);
+      await eventually(() => assert.ok(countIn(read.text) >= 900), 5_000);
+      const tokens = await killed(one, read);
+      assert.ok(tokens >= 500 && tokens <= countIn(read.text) + 20, `${tokens} of ${countIn(read.text)}`);
+    });
+
+    test(`by time, with ${name}`, async () => {
+      const one = await caller(plan);
+      const read = await stream(one, 100, 50);
+      await pause(1_900);
+      const soon = countIn(read.text);
+      await pause(700);
+      const tokens = await killed(one, read);
+      assert.ok(soon > 20 && tokens >= soon && tokens <= countIn(read.text) + 20, `${soon} < ${tokens} of ${countIn(read.text)}`);
+    });
+  }
 });

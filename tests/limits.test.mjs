@@ -243,6 +243,7 @@ test("each counter has its own period", async () => {
   await gateway.clock("2025-02-28T23:58:30Z");
   spend(900);
   assert.equal((await user.chat({ max_tokens: 890 })).status, 200);
+  await eventually(async () => assert.equal((await user.policy("monthly-tokens")).used, 900));
   await gateway.clock("2025-02-28T23:59:40Z");
   spend(900);
   assert.equal((await user.chat({ max_tokens: 890 })).status, 200);

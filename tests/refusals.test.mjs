@@ -22,7 +22,7 @@ after(async () => {
 });
 
 const chat = (key, rest = {}) => gateway.call("/v1/chat/completions", { key, json: { ...hello, ...rest } });
-const hops = async () => (await gateway.calls())["ACCOUNTS.fetch"] ?? 0;
+const hops = async () => (await gateway.calls())["ACCOUNTS.ask"] ?? 0;
 
 async function caller(plan = {}, user = {}) {
   const plan_id = `t${Math.random().toString(36).slice(2, 10)}`;
@@ -149,13 +149,7 @@ test("a reset, a top-up, an override, another plan and an edited one are in forc
     const one = await exhausted();
     // As if another isolate had carried it out: this one has heard nothing.
     await gateway.account(one.user_id).sql("SELECT 1");
-    const answer = await gateway.mf.getDurableObjectNamespace("ACCOUNTS").then((accounts) =>
-      accounts.getByName(one.user_id).fetch("https://account/", {
-        method: "POST",
-        body: JSON.stringify({ v: 1, user: one.user_id, ask: { reset: [] } }),
-      }),
-    );
-    assert.equal(answer.status, 200);
+    assert.equal(await gateway.account(one.user_id).tell({ reset: [] }), "stands");
     assert.ok((await until(200, one.key)) < 3_500);
   });
 });

@@ -1,5 +1,5 @@
 // The built Worker with its bindings counted, and its objects' storage.
-import { WorkerEntrypoint } from "cloudflare:workers";
+import { DurableObject, WorkerEntrypoint } from "cloudflare:workers";
 import * as built from "../../build/index.js";
 import { around, count, counted, takeCounts } from "./counting.mjs";
 
@@ -22,19 +22,20 @@ export default class Counted extends WorkerEntrypoint {
   }
 }
 
-export class Account {
+export class Account extends DurableObject {
   #cursors = [];
   #busy = 0;
   #since = 0;
 
   constructor(ctx, env) {
+    super(ctx, env);
     const storage = this.#storage(ctx.storage);
     const waitUntil = (work) => ctx.waitUntil(this.#timed(() => work));
     this.built = new built.Account(around(ctx, { storage, waitUntil }), counted(env));
   }
 
-  fetch(request) {
-    return this.#timed(() => this.built.fetch(request));
+  ask(message) {
+    return this.#timed(() => this.built.ask(message));
   }
 
   alarm(info) {

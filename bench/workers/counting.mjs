@@ -101,7 +101,7 @@ function queue(target) {
 }
 
 function namespace(accounts) {
-  const stub = (target) => around(target, { fetch: (...args) => (count("object requests"), target.fetch(...args)) });
+  const stub = (target) => around(target, { ask: (message) => (count("object requests"), target.ask(message)) });
   return around(accounts, {
     get: (...args) => stub(accounts.get(...args)),
     getByName: (...args) => stub(accounts.getByName(...args)),

@@ -1,108 +1,44 @@
 //! Leases that this isolate holds: most calls of a busy user are decided here, without a hop.
 //!
 //! What is held is plain data. The call that got a lease keeps it, after its answer: it waits until the lease is
-//! over or mostly spent and brings it back, or takes the next one for it. Whatever it finds then is all that
-//! the account is told, so a lease that is on its way back is spent no more, and a call that ends meanwhile is
-//! settled once it has arrived.
+//! over or mostly spent, or until what was used under it has to be told, and brings it back, or takes the next one
+//! for it. Whatever it finds then is all that the account is told, so a lease that is on its way back is spent no
+//! more, and what its calls have to say meanwhile follows it there. One that can't be delivered waits here until
+//! somebody comes who tries again.
+
+mod book;
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::time::Duration;
 
 use worker::{Delay, Env};
 
-use super::client;
+use self::book::Book;
+pub use self::book::{Departure, Settled};
+use super::client::{self, OutOfReach};
+use super::open;
 use super::wire::{Answer, Ask, Asker, Snapshot};
 use crate::clock;
 use crate::http::ids;
 use crate::limits::{
-    Admission, Call, Handed, Holding, Millis, OperationId, Outcome, Returned, Span, Took,
+    Admission, Call, Handed, Metered, Millis, OperationId, Outcome, Returned, Span, Took,
 };
 use crate::settings::Settings;
 
-/// Most users of whom one isolate holds leases.
-const MOST_USERS: usize = 1_000;
 /// How often a keeper looks whether its lease is due.
 const LOOK: Duration = Duration::from_millis(100);
 /// How long one call keeps leases: what goes on after an answer has 30 seconds.
 const KEEPING: Span = Span::seconds(10);
-/// How often a lease is brought back before the account has to end it.
-const TRIES: u64 = 4;
-/// How long one call at a time may ask for a lease.
-const ASKING: Span = Span::seconds(3);
-/// A lease whose keeper is this late has lost it.
-const LATE: Span = Span(1_000);
-/// Where nobody came back with a lease for this long, nobody will.
-const GONE: Span = Span::seconds(30);
+/// How often somebody tries in a row to deliver a lease, and what follows it.
+const TRIES: u32 = 4;
 
 thread_local! {
     static BOOK: RefCell<Book> = RefCell::new(Book::default());
 }
 
-/// Everything held, by user.
-#[derive(Default)]
-struct Book {
-    users: HashMap<String, Vec<Slot>>,
-    /// Grows with every change that an operator made here: a lease that was asked for before is not spent.
-    changes: u64,
-}
-
-/// What one credential of a user holds: a revoked key's lease is nobody else's.
-struct Slot {
-    key_id: Option<String>,
-    plan_claim: Option<String>,
-    /// Somebody asks for a lease, until then at most.
-    asking_until: Millis,
-    held: Option<Held>,
-    on_its_way: Option<OnItsWay>,
-}
-
-struct Held {
-    holding: Holding,
-    /// How the user stood when the lease was handed out.
-    standing: Snapshot,
-    heard: Millis,
-}
-
-/// A lease that is being brought back.
-struct OnItsWay {
-    returned: Returned,
-    since: Millis,
-    /// What has ended meanwhile.
-    late: Vec<Late>,
-}
-
-/// A call that ended while its lease was on its way.
-struct Late {
-    operation: OperationId,
-    outcome: Outcome,
-    took: Took,
-}
-
-/// When a call that may be given a lease set out.
-#[derive(Clone, Copy, Debug)]
-pub struct Departure {
-    at: Millis,
-    changes: u64,
-}
-
-/// What became of a settlement.
-pub enum Settled {
-    /// It was booked under the lease.
-    Here(Box<Snapshot>),
-    /// It follows the lease to the account.
-    Follows,
-    /// The account has to be told.
-    Elsewhere,
-}
-
 /// Lets a call pass by a lease held here, if one is sure to allow it.
 pub fn admit(user: &str, asker: &Asker, call: &Call, now: Millis) -> Option<(Admission, Snapshot)> {
-    BOOK.with_borrow_mut(|book| {
-        let held = book.slot(user, asker)?.held.as_mut()?;
-        let admission = held.holding.admit(now, call)?;
-        Some((admission, held.standing_at(now)))
-    })
+    BOOK.with_borrow_mut(|book| book.admit(user, asker, call, now))
 }
 
 /// Whether a call that asks the account may ask for a lease, too: then nobody else does until it has its
@@ -122,12 +58,16 @@ pub fn arrive(
     BOOK.with_borrow_mut(|book| book.arrive(user, asker, departure, now, handed))
 }
 
-/// Whether a lease lies here that its keeper has lost: whoever finds it keeps it.
+/// Notes that no answer came to a message that had asked for the lease `id`. It may have been handed out: it
+/// has to go back unspent.
+pub fn miss(user: &str, asker: &Asker, id: &OperationId, now: Millis) {
+    BOOK.with_borrow_mut(|book| book.miss(user, asker, id, now));
+}
+
+/// Whether a lease lies here that its keeper has lost, or that could not be delivered: whoever finds it keeps
+/// it.
 pub fn is_lost(user: &str, asker: &Asker, now: Millis) -> bool {
-    BOOK.with_borrow_mut(|book| {
-        let held = book.slot(user, asker).and_then(|slot| slot.held.as_ref());
-        held.is_some_and(|held| held.holding.overdue(now) > LATE)
-    })
+    BOOK.with_borrow_mut(|book| book.is_lost(user, asker, now))
 }
 
 /// Settles a call where its lease is.
@@ -138,36 +78,19 @@ pub fn settle(
     took: Took,
     now: Millis,
 ) -> Settled {
-    BOOK.with_borrow_mut(|book| {
-        for slot in book.users.get_mut(user).into_iter().flatten() {
-            if let Some(held) = &mut slot.held
-                && held.holding.settle(operation, outcome)
-            {
-                held.holding.note_took(took);
-                return Settled::Here(Box::new(held.standing_at(now)));
-            }
-            if let Some(way) = &mut slot.on_its_way
-                && way.returned.open.iter().any(|o| o.operation == *operation)
-            {
-                way.late.push(Late {
-                    operation: operation.clone(),
-                    outcome,
-                    took,
-                });
-                return Settled::Follows;
-            }
-        }
-        Settled::Elsewhere
-    })
+    BOOK.with_borrow_mut(|book| book.settle(user, operation, outcome, took, now))
 }
 
-/// Notes where its lease is what a call has used so far. `false`: the account has to be told.
-pub fn checkpoint(user: &str, operation: &OperationId, prompt: u64, completion: u64) -> bool {
-    BOOK.with_borrow_mut(|book| {
-        let slots = book.users.get_mut(user).into_iter().flatten();
-        let mut held = slots.filter_map(|slot| slot.held.as_mut());
-        held.any(|held| held.holding.checkpoint(operation, prompt, completion))
-    })
+/// Notes where its lease is what a call has used so far, and that it may take `lease` longer: the account hears
+/// of it with the lease, which comes back now. `false`: the account has to be told.
+pub fn checkpoint(
+    user: &str,
+    operation: &OperationId,
+    used: Metered,
+    lease: Span,
+    now: Millis,
+) -> bool {
+    BOOK.with_borrow_mut(|book| book.checkpoint(user, operation, used, lease, now))
 }
 
 /// What was asked of an account may have changed its limits: nothing handed out before is spent any more.
@@ -183,14 +106,12 @@ pub fn heed(user: &str, ask: &Ask) {
 
 /// A plan has changed: nothing handed out before is spent any more.
 pub fn end_all() {
-    BOOK.with_borrow_mut(|book| {
-        let users: Vec<_> = book.users.keys().cloned().collect();
-        users.iter().for_each(|user| book.end(user));
-    });
+    BOOK.with_borrow_mut(Book::end_all);
 }
 
 /// Keeps a lease until it is due, and the ones that follow on it while calls are many.
 pub async fn keep(env: Env, user: String, asker: Asker) {
+    deliver_waiting(&env, &user, TRIES).await;
     let began = now(&env);
     loop {
         Delay::from(LOOK).await;
@@ -200,7 +121,7 @@ pub async fn keep(env: Env, user: String, asker: Asker) {
             Some(false) => {}
             Some(true) => {
                 let follow = here.since(began) < KEEPING;
-                if !bring_back(&env, &user, &asker, follow).await {
+                if !bring_back(&env, &user, &asker, follow, TRIES).await {
                     return;
                 }
             }
@@ -208,16 +129,36 @@ pub async fn keep(env: Env, user: String, asker: Asker) {
     }
 }
 
-/// Brings back all that is held of a user, so that the account knows everything that this isolate knows.
+/// Brings back all that is held of a user, so that the account knows everything that this isolate knows. Somebody
+/// waits for it: it is tried once.
 pub async fn call_in(env: &Env, user: &str) {
+    deliver_waiting(env, user, 1).await;
     let askers = BOOK.with_borrow(|book| book.holders(user));
     for asker in askers {
-        bring_back(env, user, &asker, false).await;
+        bring_back(env, user, &asker, false, 1).await;
+    }
+}
+
+/// Delivers what could not be delivered before, now that somebody is there again: a call that ended is one.
+pub async fn follow(env: &Env, user: &str) {
+    deliver_waiting(env, user, TRIES).await;
+}
+
+async fn deliver_waiting(env: &Env, user: &str, tries: u32) {
+    let claim = || BOOK.with_borrow_mut(|book| book.claim(user, now(env)));
+    while let Some((asker, returned)) = claim() {
+        let id = returned.lease.clone();
+        let delivered = deliver(env, user, &asker, returned, None, tries).await;
+        let follows = BOOK.with_borrow_mut(|book| book.came(user, &id, delivered.is_ok()));
+        if delivered.is_err() {
+            return;
+        }
+        tell(env, user, &asker, follows).await;
     }
 }
 
 /// Brings one lease back. Whether another one follows on it.
-async fn bring_back(env: &Env, user: &str, asker: &Asker, follow: bool) -> bool {
+async fn bring_back(env: &Env, user: &str, asker: &Asker, follow: bool, tries: u32) -> bool {
     let next = follow.then(|| ids::fresh("op").ok().map(OperationId));
     let next = next.flatten();
     let departed = now(env);
@@ -225,25 +166,30 @@ async fn bring_back(env: &Env, user: &str, asker: &Asker, follow: bool) -> bool 
     else {
         return false;
     };
-    let answer = deliver(env, user, asker, returned, next).await;
+    let id = returned.lease.clone();
+    let answer = deliver(env, user, asker, returned, next.clone(), tries).await;
     let came = now(env);
-    let handed = match answer {
-        Some(Answer::TakenBack {
-            standing,
-            lease: Some(lease),
-        }) => Some((lease, standing)),
-        _ => None,
-    };
-    let follows = handed.is_some();
-    let late = BOOK.with_borrow_mut(|book| {
-        let late = book.came(user, asker);
-        book.arrive(user, asker, departure, came, handed);
-        late
+    let (follows, keeps) = BOOK.with_borrow_mut(|book| {
+        let follows = book.came(user, &id, answer.is_ok());
+        let keeps = match (answer, next) {
+            (Ok(answer), _) => book.arrive(user, asker, departure, came, follow_on(answer)),
+            (Err(OutOfReach), Some(next)) => {
+                book.miss(user, asker, &next, came);
+                false
+            }
+            (Err(OutOfReach), None) => false,
+        };
+        (follows, keeps)
     });
-    for call in late {
-        settle_late(env, user, call).await;
+    tell(env, user, asker, follows).await;
+    keeps
+}
+
+fn follow_on(answer: Answer) -> Option<(Handed, Snapshot)> {
+    match answer {
+        Answer::TakenBack { standing, lease } => lease.map(|lease| (lease, standing)),
+        _ => None,
     }
-    follows
 }
 
 async fn deliver(
@@ -252,190 +198,33 @@ async fn deliver(
     asker: &Asker,
     returned: Returned,
     next: Option<OperationId>,
-) -> Option<Answer> {
-    for attempt in 0..TRIES {
-        let ask = Ask::TakeBack {
-            returned: Box::new(returned.clone()),
-            next: next.clone(),
-        };
-        match client::ask(env, user, asker.clone(), ask).await {
-            Ok(answer) => return Some(answer),
-            Err(_) => Delay::from(Duration::from_millis(200 << attempt)).await,
-        }
+    tries: u32,
+) -> Result<Answer, OutOfReach> {
+    let ask = Ask::TakeBack {
+        returned: Box::new(returned),
+        next,
+    };
+    let answer = client::insist(env, user, asker, &ask, tries).await;
+    if answer.is_err() {
+        worker::console_warn!("{{\"event\":\"lease_not_brought_back\"}}");
     }
-    worker::console_warn!("{{\"event\":\"lease_not_brought_back\"}}");
-    None
+    answer
 }
 
-async fn settle_late(env: &Env, user: &str, late: Late) {
-    for attempt in 0..TRIES {
-        let ask = Ask::Settle {
-            operation: late.operation.clone(),
-            outcome: late.outcome,
-            took: late.took,
-        };
-        if client::ask(env, user, Asker::default(), ask).await.is_ok() {
-            return;
+/// Tells the account what follows a lease that it has taken back.
+async fn tell(env: &Env, user: &str, asker: &Asker, follows: Vec<Ask>) {
+    for ask in follows {
+        let told = client::insist(env, user, asker, &ask, TRIES).await;
+        if let Ask::Settle {
+            operation, outcome, ..
+        } = &ask
+            && told.is_err()
+        {
+            open::owe(env, user, operation, outcome, now(env)).await;
         }
-        Delay::from(Duration::from_millis(200 << attempt)).await;
     }
 }
 
 fn now(env: &Env) -> Millis {
     clock::now(&Settings::of(env))
-}
-
-impl Book {
-    fn slot(&mut self, user: &str, asker: &Asker) -> Option<&mut Slot> {
-        let mut slots = self.users.get_mut(user)?.iter_mut();
-        slots.find(|slot| slot.is_of(asker))
-    }
-
-    fn depart(&mut self, user: &str, asker: &Asker, now: Millis) -> Option<Departure> {
-        if self.users.len() >= MOST_USERS && !self.users.contains_key(user) {
-            self.users
-                .retain(|_, slots| slots.iter().any(|slot| slot.is_alive(now)));
-            if self.users.len() >= MOST_USERS {
-                return None;
-            }
-        }
-        let slots = self.users.entry(user.to_owned()).or_default();
-        slots.retain(|slot| slot.is_of(asker) || slot.is_alive(now));
-        if !slots.iter().any(|slot| slot.is_of(asker)) {
-            slots.push(Slot::of(asker));
-        }
-        let slot = slots.iter_mut().find(|slot| slot.is_of(asker))?;
-        if !slot.may_ask(now) {
-            return None;
-        }
-        slot.asking_until = now.plus(ASKING);
-        Some(Departure {
-            at: now,
-            changes: self.changes,
-        })
-    }
-
-    fn arrive(
-        &mut self,
-        user: &str,
-        asker: &Asker,
-        departure: Departure,
-        now: Millis,
-        handed: Option<(Handed, Snapshot)>,
-    ) -> bool {
-        let changed = departure.changes != self.changes;
-        let Some(slot) = self.slot(user, asker) else {
-            return false;
-        };
-        slot.asking_until = Millis(0);
-        let Some((handed, standing)) = handed else {
-            return false;
-        };
-        if slot.held.is_some() {
-            // It comes back by its end: the account takes it for spent.
-            return false;
-        }
-        let mut holding = Holding::new(handed, departure.at);
-        if changed {
-            holding.end();
-        }
-        slot.held = Some(Held {
-            holding,
-            standing,
-            heard: now,
-        });
-        true
-    }
-
-    /// Whether the lease is due; `None`: there is none.
-    fn look(&mut self, user: &str, asker: &Asker, now: Millis) -> Option<bool> {
-        let held = self.slot(user, asker)?.held.as_ref()?;
-        Some(held.holding.is_due(now))
-    }
-
-    /// A lease sets out for its account.
-    fn send(&mut self, user: &str, asker: &Asker, now: Millis) -> Option<(Returned, Departure)> {
-        let changes = self.changes;
-        let slot = self.slot(user, asker)?;
-        let returned = slot.held.take()?.holding.give_back();
-        slot.on_its_way = Some(OnItsWay {
-            returned: returned.clone(),
-            since: now,
-            late: Vec::new(),
-        });
-        Some((returned, Departure { at: now, changes }))
-    }
-
-    /// It has arrived, or never will: what ended on its way.
-    fn came(&mut self, user: &str, asker: &Asker) -> Vec<Late> {
-        let slot = self.slot(user, asker);
-        let way = slot.and_then(|slot| slot.on_its_way.take());
-        way.map(|way| way.late).unwrap_or_default()
-    }
-
-    fn end(&mut self, user: &str) {
-        self.changes += 1;
-        for slot in self.users.get_mut(user).into_iter().flatten() {
-            if let Some(held) = &mut slot.held {
-                held.holding.end();
-            }
-        }
-    }
-
-    fn holders(&self, user: &str) -> Vec<Asker> {
-        let slots = self.users.get(user).into_iter().flatten();
-        let holders = slots.filter(|slot| slot.held.is_some());
-        holders.map(Slot::asker).collect()
-    }
-}
-
-impl Slot {
-    fn of(asker: &Asker) -> Self {
-        Self {
-            key_id: asker.key_id.clone(),
-            plan_claim: asker.plan_claim.clone(),
-            asking_until: Millis(0),
-            held: None,
-            on_its_way: None,
-        }
-    }
-
-    fn asker(&self) -> Asker {
-        Asker {
-            key_id: self.key_id.clone(),
-            plan_claim: self.plan_claim.clone(),
-            ..Asker::default()
-        }
-    }
-
-    fn is_of(&self, asker: &Asker) -> bool {
-        self.key_id == asker.key_id && self.plan_claim == asker.plan_claim
-    }
-
-    fn may_ask(&self, now: Millis) -> bool {
-        let left = self.asking_until.since(now);
-        let asking = left > Span::ZERO && left <= ASKING;
-        self.held.is_none() && !self.is_travelling(now) && !asking
-    }
-
-    fn is_travelling(&self, now: Millis) -> bool {
-        let way = self.on_its_way.as_ref();
-        way.is_some_and(|way| now.since(way.since) < GONE)
-    }
-
-    fn is_alive(&self, now: Millis) -> bool {
-        let held = self.held.as_ref();
-        !self.may_ask(now) && held.is_none_or(|held| held.holding.overdue(now) < GONE)
-    }
-}
-
-impl Held {
-    fn standing_at(&self, now: Millis) -> Snapshot {
-        let then = self.standing.now.plus(now.since(self.heard));
-        Snapshot {
-            now: then,
-            policies: self.holding.policies(then, &self.standing.policies),
-            ..self.standing.clone()
-        }
-    }
 }

@@ -1,6 +1,7 @@
 //! The account: one Durable Object a user, and the only place where limits are decided.
 
 pub mod client;
+pub mod ended;
 pub mod leases;
 pub mod object;
 pub mod open;

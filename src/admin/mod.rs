@@ -97,13 +97,11 @@ pub fn all() -> impl Iterator<Item = &'static Route> {
 /// Answers one of the operator's routes.
 pub async fn route(call: Call, path: &str) -> Handled {
     auth::require_admin(&call.request, &call.env, &call.settings, call.now).await?;
-    // `Request::method` takes any method it does not know for a GET.
-    let method = call.request.inner().method();
     let path = if path == "/admin/" { "/admin" } else { path };
     let mut allowed = Vec::new();
     for route in all() {
         match capture(route.pattern, path) {
-            Some(id) if route.method == method => {
+            Some(id) if route.method == call.request.method() => {
                 return (route.handler)(Visit { call, id }).await;
             }
             Some(_) => allowed.push(route.method),
@@ -113,7 +111,8 @@ pub async fn route(call: Call, path: &str) -> Handled {
     if allowed.is_empty() {
         return Err(ApiError::no_route());
     }
-    let mut reply = ApiError::MethodNotAllowed(method).reply(call.shape, &call.id);
+    let mut reply =
+        ApiError::MethodNotAllowed(call.request.method().to_owned()).reply(call.shape, &call.id);
     reply.set("allow", allowed.join(", "));
     Ok(reply)
 }

@@ -1,8 +1,6 @@
 //! Telling accounts of changes. The ledger has them already; what is told here makes them bite at once,
 //! however busy the user is.
 
-use std::time::Duration;
-
 use worker::Env;
 
 use crate::account::client::{self, OutOfReach};
@@ -19,8 +17,6 @@ const TRIES: u32 = 3;
 const PATIENCE: Span = Span(3_000);
 /// How often it is tried after the answer.
 const LATER_TRIES: u32 = 6;
-/// The first pause between two tries; each further one is twice as long.
-const PAUSE: Duration = Duration::from_millis(200);
 
 /// Tells a user's account what the ledger already holds. If that fails it is tried on after the answer,
 /// and the operator is told to repeat the change.
@@ -36,7 +32,8 @@ pub async fn in_force(call: &Call, user: &str, ask: Ask) -> Result<Answer, ApiEr
 
 /// Asks a user's account something that may be asked twice.
 pub async fn asked(env: &Env, user: &str, ask: &Ask) -> Result<Answer, OutOfReach> {
-    let tries = repeat(env, user, ask, TRIES);
+    let asker = Asker::default();
+    let tries = client::insist(env, user, &asker, ask, TRIES);
     within(PATIENCE, tries).await.unwrap_or(Err(OutOfReach))
 }
 
@@ -44,7 +41,8 @@ pub async fn asked(env: &Env, user: &str, ask: &Ask) -> Result<Answer, OutOfReac
 pub fn later(call: &Call, user: &str, ask: Ask) {
     let (env, user) = (call.env.clone(), user.to_owned());
     call.context.wait_until(async move {
-        if repeat(&env, &user, &ask, LATER_TRIES).await.is_err() {
+        let told = client::insist(&env, &user, &Asker::default(), &ask, LATER_TRIES).await;
+        if told.is_err() {
             worker::console_error!("{{\"event\":\"account_not_told\"}}");
         }
     });
@@ -60,15 +58,4 @@ pub async fn forget_keys<'a>(env: &Env, hashes: impl IntoIterator<Item = &'a Str
         // The ledger and the account have the last word: a copy that stays is only slower to end.
         let _ = within(budget::KV, kv.delete(&auth::kv_name(hash))).await;
     }
-}
-
-async fn repeat(env: &Env, user: &str, ask: &Ask, tries: u32) -> Result<Answer, OutOfReach> {
-    for attempt in 0..tries {
-        let answer = client::ask(env, user, Asker::default(), ask.clone()).await;
-        if let Ok(answer) = answer {
-            return Ok(answer);
-        }
-        worker::Delay::from(PAUSE.saturating_mul(1 << attempt)).await;
-    }
-    Err(OutOfReach)
 }

@@ -23,7 +23,7 @@ pub const RACES: usize = 5;
 impl Visit {
     /// The body as a JSON object; none at all is an empty one.
     pub async fn object(&mut self) -> Result<Map<String, Value>, ApiError> {
-        let bytes = body::read(&mut self.call.request, body::MAX_JSON).await?;
+        let bytes = body::read(&self.call.request, body::MAX_JSON).await?;
         if bytes.is_empty() {
             return Ok(Map::new());
         }
@@ -40,7 +40,7 @@ impl Visit {
 
     /// One parameter of the query.
     pub fn query(&self, name: &str) -> Result<Option<String>, ApiError> {
-        let url = self.call.request.url().map_err(|_| malformed_url())?;
+        let url = self.call.request.url()?;
         let pair = url.query_pairs().find(|(key, _)| key == name);
         Ok(pair
             .map(|(_, value)| value.into_owned())
@@ -49,7 +49,7 @@ impl Visit {
 
     /// The part of a list that is asked for.
     pub fn page(&self) -> Result<Page, ApiError> {
-        Page::of(&self.call.request.url().map_err(|_| malformed_url())?)
+        Page::of(&self.call.request.url()?)
     }
 
     /// Whether the operator has said which version they mean to change.
@@ -78,8 +78,8 @@ impl Visit {
         rfc3339(self.call.now)
     }
 
-    fn if_match(&self) -> Option<String> {
-        self.call.request.headers().get("if-match").ok().flatten()
+    fn if_match(&self) -> Option<&str> {
+        self.call.request.header("if-match")
     }
 }
 
@@ -123,8 +123,4 @@ pub fn busy() -> ApiError {
 
 fn etag(version: u64) -> String {
     format!("\"v{version}\"")
-}
-
-fn malformed_url() -> ApiError {
-    ApiError::invalid("The URL is malformed.")
 }

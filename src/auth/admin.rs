@@ -1,19 +1,20 @@
 use subtle::ConstantTimeEq;
-use worker::{Env, Request};
+use worker::Env;
 
 use super::credential;
 use crate::http::ApiError;
+use crate::http::incoming::Incoming;
 use crate::limits::Millis;
 use crate::settings::Settings;
 
 /// Lets only the operator pass: 401 without a good credential, 403 with a user's.
 pub async fn require_admin(
-    request: &Request,
+    request: &Incoming,
     env: &Env,
     settings: &Settings,
     now: Millis,
 ) -> Result<(), ApiError> {
-    let shown = credential::bearer(request.headers().get("authorization").ok().flatten());
+    let shown = credential::bearer(request.header("authorization").map(str::to_owned));
     if let (Some(shown), Some(token)) = (&shown, &settings.admin_token)
         && bool::from(shown.as_bytes().ct_eq(token.reveal().as_bytes()))
     {

@@ -1,10 +1,9 @@
 use std::fmt;
 
-use worker::Request;
-
 use super::jwt;
 use super::key::ApiKey;
 use crate::http::ApiError;
+use crate::http::incoming::Incoming;
 use crate::settings::Settings;
 
 /// What a caller shows.
@@ -33,12 +32,9 @@ const MAX_LENGTH: usize = 8_192;
 
 /// The credential of a call: `Authorization: Bearer`, `x-api-key` or `api-key`, never the query. Where
 /// tokens are taken, Cloudflare Access's counts if nothing better was shown.
-pub fn of(request: &Request, settings: &Settings) -> Result<Credential, ApiError> {
-    let headers = request.headers();
-    of_headers(
-        |name| headers.get(name).ok().flatten(),
-        settings.jwt.is_some(),
-    )
+pub fn of(request: &Incoming, settings: &Settings) -> Result<Credential, ApiError> {
+    let get = |name: &str| request.header(name).map(str::to_owned);
+    of_headers(get, settings.jwt.is_some())
 }
 
 /// The credential among headers; `takes_tokens`: whether tokens are taken at all.

@@ -52,7 +52,10 @@ impl ApiKey {
         let mut mac = Hmac::<Sha256>::new_from_slice(pepper.reveal().as_bytes()).ok()?;
         mac.update(self.0.as_bytes());
         let bytes = mac.finalize().into_bytes();
-        Some(bytes.iter().map(|b| format!("{b:02x}")).collect())
+        let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+        digits
+            .map(|digit| char::from_digit(digit.into(), 16))
+            .collect()
     }
 
     /// The last four digits, to recognise it by.

@@ -11,13 +11,14 @@ pub mod key;
 mod lookup;
 pub mod provision;
 
-use worker::{Env, Request};
+use worker::Env;
 
 pub use admin::require_admin;
 pub use lookup::{KeyRecord, forget, kv_name};
 
 use self::credential::Credential;
 use crate::http::ApiError;
+use crate::http::incoming::Incoming;
 use crate::limits::Millis;
 use crate::settings::Settings;
 
@@ -62,7 +63,7 @@ impl Scope {
 
 /// Finds out who is calling.
 pub async fn authenticate(
-    request: &Request,
+    request: &Incoming,
     env: &Env,
     settings: &Settings,
     now: Millis,

@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use futures::channel::oneshot;
-use futures::future::{Either, select};
+use futures::future::{Either, join, select};
 use js_sys::Uint8Array;
 use serde_json::json;
 use web_sys::{AbortSignal, ReadableStream};
@@ -14,20 +14,22 @@ use worker::wasm_bindgen::JsValue;
 use worker::wasm_bindgen::prelude::Closure;
 use worker::{AbortController, Env};
 
-use super::complete::{Completed, Dispatch};
+use super::complete::Dispatch;
+use super::exchange::Body;
 use super::hangup::HangUp;
 use super::meter::{Feed, MeterPolicy, Settled, StreamEnd, StreamMeter};
 use super::session::{Pass, Session};
 use super::stream::{Drained, Feeder, Pipe};
-use super::upstream::{self, Answer};
+use super::upstream::{self, Answer, NoAnswer};
 use super::usage::Usage;
+use crate::account::client::{self, OutOfReach};
 use crate::account::leases::{self, Settled as BookedBy};
-use crate::account::wire::{self, Ask, Asker, Snapshot};
-use crate::account::{client, open};
+use crate::account::wire::{self, Ask, Asker, Ended, Snapshot};
+use crate::account::{ended, open};
 use crate::clock;
 use crate::http::router::Handled;
 use crate::http::{ApiError, Reply};
-use crate::limits::{Millis, OperationId, Outcome, Span};
+use crate::limits::{Metered, Millis, OperationId, Outcome, Span};
 use crate::observe::{Stage, Timing};
 use crate::settings::Settings;
 
@@ -37,11 +39,11 @@ pub async fn run(session: &mut Session, dispatch: Dispatch) -> Handled {
     let task = Task {
         account: AccountLink::of(session, &dispatch.pass),
         settings: session.call.settings.clone(),
-        headers: session.call.request.headers().entries().collect(),
+        headers: session.call.request.headers().to_vec(),
         dispatch,
+        left: session.call.request.raw().signal(),
     };
-    let left = HangUp::of(&session.call.request);
-    session.call.context.wait_until(task.run(left, tell));
+    session.call.context.wait_until(task.run(tell));
     let head = told.await.map_err(|_| ApiError::Unavailable("gateway"))?;
     if let Some(standing) = head.standing {
         session.stand(standing);
@@ -68,36 +70,40 @@ struct Task {
     account: AccountLink,
     settings: Rc<Settings>,
     headers: Vec<(String, String)>,
+    /// Aborted when the caller leaves.
+    left: AbortSignal,
 }
 
 impl Task {
-    async fn run(self, mut left: HangUp, tell: oneshot::Sender<Head>) {
+    async fn run(self, tell: oneshot::Sender<Head>) {
+        if self.dispatch.request.stream() {
+            self.stream(tell).await;
+        } else {
+            self.whole(tell).await;
+        }
+    }
+
+    /// Sends the call and waits for the head of its answer.
+    async fn open(&self, signal: &AbortSignal) -> Result<Answer, NoAnswer> {
         let sent = clock::now(&self.settings);
-        let abort = AbortController::default();
-        let opened = {
-            let open = self
-                .dispatch
-                .open(&self.headers, &abort, self.settings.upstream_timeout);
-            match select(Box::pin(open), &mut left).await {
-                Either::Left((opened, _)) => Some(opened),
-                Either::Right(_) => None,
-            }
-        };
-        let Some(opened) = opened else {
-            abort.abort();
-            return self.settle(self.prompt_only()).await;
-        };
-        self.account.waited(clock::now(&self.settings).since(sent));
+        let timeout = self.settings.upstream_timeout;
+        let opened = self.dispatch.open(&self.headers, signal, timeout).await;
+        let waited = opened.as_ref().ok().and_then(|answer| answer.waited);
+        let waited = waited.unwrap_or_else(|| clock::now(&self.settings).since(sent));
+        self.account.waited(waited);
         match opened {
-            Err(error) => self.give_back(error, tell).await,
             Ok(answer) if !answer.fits(self.dispatch.request.stream()) => {
-                abort.abort();
-                self.give_back(upstream::garbage(), tell).await;
+                Err(upstream::garbage().into())
             }
-            Ok(answer) if self.dispatch.request.stream() => {
-                self.stream(answer, abort, left, tell).await;
-            }
-            Ok(answer) => self.whole(answer, abort, left, tell).await,
+            opened => opened,
+        }
+    }
+
+    /// There is nothing to pass on.
+    async fn end_without(&self, why: NoAnswer, tell: oneshot::Sender<Head>) {
+        match why {
+            NoAnswer::CallerLeft => self.settle(self.prompt_only()).await,
+            NoAnswer::Failed(error) => self.give_back(error, tell).await,
         }
     }
 
@@ -111,35 +117,10 @@ impl Task {
         });
     }
 
-    async fn whole(
-        &self,
-        answer: Answer,
-        abort: AbortController,
-        left: HangUp,
-        tell: oneshot::Sender<Head>,
-    ) {
-        let Answer {
-            status,
-            headers,
-            body,
-        } = answer;
-        let completed = {
-            let timeout = self.settings.upstream_timeout;
-            let whole = Box::pin(self.dispatch.whole(&body, &abort, timeout));
-            match select(whole, left).await {
-                Either::Left((completed, _)) => Some(completed),
-                Either::Right(_) => None,
-            }
-        };
-        let Some(completed) = completed else {
-            abort.abort();
-            return self.settle(self.prompt_only()).await;
-        };
-        match completed {
-            Err(error) => self.give_back(error, tell).await,
-            Ok(Completed { bytes, usage }) => {
-                let mut reply = Reply::bytes(status, "application/json", bytes);
-                reply.set_all(headers);
+    async fn whole(&self, tell: oneshot::Sender<Head>) {
+        match self.taken_whole().await {
+            Err(why) => self.end_without(why, tell).await,
+            Ok((reply, usage)) => {
                 let _ = tell.send(Head {
                     outcome: Ok(reply),
                     standing: None,
@@ -149,13 +130,46 @@ impl Task {
         }
     }
 
-    async fn stream(
+    async fn taken_whole(&self) -> Result<(Reply, Usage), NoAnswer> {
+        let Answer {
+            status,
+            headers,
+            body,
+            ..
+        } = self.open(&self.left).await?;
+        let timeout = self.settings.upstream_timeout;
+        let whole = self.dispatch.whole(body, &self.left, timeout).await?;
+        let mut reply = Reply::bytes(status, "application/json", whole.bytes);
+        reply.set_all(headers);
+        Ok((reply, whole.usage))
+    }
+
+    async fn stream(&self, tell: oneshot::Sender<Head>) {
+        let abort = AbortController::default();
+        let mut left = HangUp::of(&self.left);
+        let opened = match select(Box::pin(self.open(&abort.signal())), &mut left).await {
+            Either::Left((opened, _)) => opened,
+            Either::Right(_) => Err(NoAnswer::CallerLeft),
+        };
+        match opened {
+            Ok(answer) => self.pass_on(answer, abort, left, tell).await,
+            Err(why) => {
+                abort.abort();
+                self.end_without(why, tell).await;
+            }
+        }
+    }
+
+    async fn pass_on(
         &self,
         answer: Answer,
         abort: AbortController,
         mut left: HangUp,
         tell: oneshot::Sender<Head>,
     ) {
+        let Body::Stream(body) = answer.body else {
+            return self.give_back(upstream::garbage(), tell).await;
+        };
         let Some(pipe) = Pipe::new() else {
             return self.give_back(upstream::garbage(), tell).await;
         };
@@ -172,7 +186,7 @@ impl Task {
         let mut end = match told {
             Ok(()) => {
                 let feed = feeder(&tap);
-                self.pump(&answer.body, &pipe, &feed, &abort.signal(), &mut left)
+                self.pump(&body, &pipe, &feed, &abort.signal(), &mut left)
                     .await
             }
             Err(_) => Err(StreamEnd::CallerLeft),
@@ -189,11 +203,14 @@ impl Task {
         }
         let end = end.err().unwrap_or(StreamEnd::Complete);
         let settled = tap.borrow_mut().meter.finish(end, &mut out);
-        self.settle(settled.usage).await;
         self.note(end, settled);
-        if pipe.write(&mut out, &mut left).await.is_ok() {
-            pipe.close().await;
-        }
+        let rest = async {
+            if pipe.write(&mut out, &mut left).await.is_ok() {
+                pipe.close().await;
+            }
+        };
+        // At the same time, and settled first: what this isolate is asked from then on counts the call.
+        join(self.settle(settled.usage), rest).await;
     }
 
     /// Passes the answer on until its end ([`Feed::Continue`]), the end of its budget ([`Feed::Cut`]), or
@@ -341,7 +358,7 @@ pub struct AccountLink {
 }
 
 /// How often a settlement is tried before it is written down to be told later.
-const SETTLE_TRIES: u64 = 4;
+const SETTLE_TRIES: u32 = 4;
 
 impl AccountLink {
     /// What `session`'s account knows of a call that passed.
@@ -374,24 +391,40 @@ impl AccountLink {
         let took = self.timing.took();
         match leases::settle(&self.user, operation, outcome, took, now) {
             BookedBy::Here(standing) => return Some(*standing),
-            BookedBy::Follows => return None,
+            BookedBy::Follows => {
+                leases::follow(&self.env, &self.user).await;
+                return None;
+            }
             BookedBy::Elsewhere => {}
         }
-        for attempt in 0..SETTLE_TRIES {
-            let ask = Ask::Settle {
+        // Who gets something back is told at once how they stand; all else can wait for the next message.
+        if outcome != Outcome::Released {
+            let ended = Ended {
                 operation: operation.clone(),
                 outcome,
                 took,
             };
-            match client::ask(&self.env, &self.user, self.asker.clone(), ask).await {
-                Ok(wire::Answer::Stands(standing)) => return Some(standing),
-                Ok(_) => return None,
-                Err(_) => pause(Span(200 << attempt)).await,
+            ended::note(&self.user, ended, now);
+            if !ended::tell(&self.env, &self.user, operation).await {
+                let now = clock::now(&Settings::of(&self.env));
+                open::owe(&self.env, &self.user, operation, &outcome, now).await;
+            }
+            return None;
+        }
+        let ask = Ask::Settle {
+            operation: operation.clone(),
+            outcome,
+            took,
+        };
+        match client::insist(&self.env, &self.user, &self.asker, &ask, SETTLE_TRIES).await {
+            Ok(wire::Answer::Stands(standing)) => Some(standing),
+            Ok(_) => None,
+            Err(OutOfReach) => {
+                let now = clock::now(&Settings::of(&self.env));
+                open::owe(&self.env, &self.user, operation, &outcome, now).await;
+                None
             }
         }
-        let now = clock::now(&Settings::of(&self.env));
-        open::owe(&self.env, &self.user, operation, &outcome, now).await;
-        None
     }
 
     /// Says what the call has used so far, and that it is still under way.
@@ -399,7 +432,12 @@ impl AccountLink {
         let Some(operation) = self.operation.clone() else {
             return;
         };
-        if leases::checkpoint(&self.user, &operation, prompt, completion) {
+        let now = clock::now(&Settings::of(&self.env));
+        let used = Metered { prompt, completion };
+        if leases::checkpoint(&self.user, &operation, used, STREAM_LEASE, now) {
+            if leases::is_lost(&self.user, &self.asker, now) {
+                leases::keep(self.env.clone(), self.user.clone(), self.asker.clone()).await;
+            }
             return;
         }
         let ask = Ask::Checkpoint {
@@ -415,10 +453,6 @@ impl AccountLink {
 
 /// How long a stream's reservation lasts after its last checkpoint.
 const STREAM_LEASE: Span = Span::seconds(180);
-
-async fn pause(span: Span) {
-    worker::Delay::from(std::time::Duration::from_millis(span.0)).await;
-}
 
 /// When a stream's reading is next worth a message (rule: every 2 s or 500 tokens).
 struct Checkpoint {

@@ -126,7 +126,7 @@ async fn read<T: DeserializeOwned>(session: &mut Session) -> Result<T, ApiError>
         return Err(session.input_error(None, error).await);
     }
     vouch(session).await?;
-    parse(&body::read(&mut session.call.request, body::MAX_JSON).await?)
+    parse(&body::read(&session.call.request, body::MAX_JSON).await?)
 }
 
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {

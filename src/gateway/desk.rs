@@ -93,10 +93,7 @@ async fn usage_body(session: &mut Session) -> Handled {
 
 /// The days asked for, `from` and `to` included; by default the last thirty.
 pub fn span(call: &Call) -> Result<(String, String), ApiError> {
-    let url = call
-        .request
-        .url()
-        .map_err(|_| ApiError::invalid("The URL is malformed."))?;
+    let url = call.request.url()?;
     let asked = |name: &str| {
         let pair = url.query_pairs().find(|(key, _)| key == name);
         pair.map(|(_, value)| date(name, &value)).transpose()

@@ -2,7 +2,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use futures::channel::oneshot;
-use worker::Request;
+use web_sys::AbortSignal;
 use worker::wasm_bindgen::JsCast;
 use worker::wasm_bindgen::prelude::Closure;
 
@@ -15,10 +15,9 @@ pub struct HangUp {
 }
 
 impl HangUp {
-    /// Listens on a request's signal.
-    pub fn of(request: &Request) -> Self {
+    /// Listens on the signal of a request.
+    pub fn of(signal: &AbortSignal) -> Self {
         let (tell, left) = oneshot::channel();
-        let signal = request.inner().signal();
         let gone = signal.aborted();
         let on_abort = Closure::once_into_js(move || {
             // The listening task may have ended.

@@ -15,7 +15,7 @@ const SIMPLE: &str = "query";
 /// Answers one of the LLM routes.
 pub async fn llm(call: Call, dialect: Dialect) -> Handled {
     let mut session = Session::open(call).await?;
-    let outcome = match read(&mut session, |bytes| parse(dialect, bytes)).await {
+    let outcome = match read(&session, |bytes| parse(dialect, bytes)).await {
         Ok(request) => answer(&mut session, request, dialect.endpoint()).await,
         Err(error) => Err(session.input_error(Some(dialect.endpoint()), error).await),
     };
@@ -26,7 +26,7 @@ pub async fn llm(call: Call, dialect: Dialect) -> Handled {
 pub async fn simple_query(call: Call) -> Handled {
     let mut session = Session::open(call).await?;
     let default_model = models::default_model(&session.call).await;
-    let outcome = match read(&mut session, |bytes| parse_simple(bytes, &default_model)).await {
+    let outcome = match read(&session, |bytes| parse_simple(bytes, &default_model)).await {
         Ok(request) => answer(&mut session, request, SIMPLE).await,
         Err(error) => Err(session.input_error(Some(SIMPLE), error).await),
     };
@@ -34,10 +34,10 @@ pub async fn simple_query(call: Call) -> Handled {
 }
 
 async fn read(
-    session: &mut Session,
+    session: &Session,
     parse: impl FnOnce(&[u8]) -> Result<LlmRequest, ApiError>,
 ) -> Result<LlmRequest, ApiError> {
-    let request = &mut session.call.request;
+    let request = &session.call.request;
     let parsed = parse(&body::read(request, body::MAX_JSON).await?)?;
     if parsed.stream() && overflow::prefers_async(request) {
         let words = "A streamed answer can't be sent later: leave out `stream`, or `Prefer: respond-async`.";

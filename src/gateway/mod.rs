@@ -7,6 +7,7 @@ pub mod decision;
 pub mod desk;
 mod dialect;
 mod estimate;
+mod exchange;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod hangup;

@@ -19,10 +19,7 @@ pub async fn own_keys(call: Call) -> Handled {
 async fn list(session: &mut Session) -> Handled {
     session.view().await?;
     let call = &session.call;
-    let url = call
-        .request
-        .url()
-        .map_err(|_| ApiError::invalid("The URL is malformed."))?;
+    let url = call.request.url()?;
     let page = Page::of(&url)?;
     let rows = keys::good(&call.env, &session.caller.user_id, call.now, &page).await;
     let rows = rows.map_err(|_| ApiError::Unavailable("keys"))?;

@@ -1,6 +1,7 @@
 //! What a caller asks of a model: read once, checked, and written anew for the provider, so that what
 //! was checked is what is sent. Fields the gateway has no opinion on pass through as they are.
 
+use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
 use super::Dialect;
@@ -169,11 +170,12 @@ impl LlmRequest {
     /// The body for the provider: its own name of the model, no bound above `max_tokens`, and for streams
     /// the demand for usage.
     pub fn to_upstream(&self, model: &str, max_tokens: Option<u64>) -> Vec<u8> {
-        let mut body = self.bounded(model, max_tokens);
+        let mut changes = self.changes(model, max_tokens);
         if self.stream && self.dialect.has_choices() {
-            ask_for_usage(&mut body);
+            let options = with_usage(self.body.get("stream_options"));
+            changes.insert("stream_options".to_owned(), options);
         }
-        serialise(body)
+        self.serialise(&changes)
     }
 
     /// Whether the demand for usage is the gateway's and not the caller's.
@@ -184,36 +186,66 @@ impl LlmRequest {
     /// Like [`Self::to_upstream`], for a provider that refuses to be asked for usage; `stream_options` stay
     /// as the caller sent them.
     pub fn to_upstream_without_usage(&self, model: &str, max_tokens: Option<u64>) -> Vec<u8> {
-        serialise(self.bounded(model, max_tokens))
+        self.serialise(&self.changes(model, max_tokens))
     }
 
     /// The caller's fields with the provider's name of the model and no bound above `max_tokens`.
     pub fn bounded(&self, model: &str, max_tokens: Option<u64>) -> Map<String, Value> {
         let mut body = self.body.clone();
-        body.insert("model".to_owned(), model.into());
-        if let Some(most) = max_tokens.filter(|_| self.dialect.can_stream()) {
-            bound(&mut body, most, default_bound(self.dialect, model));
-        }
+        body.extend(self.changes(model, max_tokens));
         body
     }
-}
 
-fn serialise(body: Map<String, Value>) -> Vec<u8> {
-    Value::Object(body).to_string().into_bytes()
-}
-
-/// Lowers each bound the caller gave, or gives one.
-fn bound(body: &mut Map<String, Value>, most: u64, default_field: &str) {
-    let mut given = false;
-    for field in BOUNDS {
-        if let Some(own) = body.get(field).and_then(Value::as_u64) {
-            body.insert(field.to_owned(), own.min(most).into());
-            given = true;
+    fn changes(&self, model: &str, max_tokens: Option<u64>) -> Map<String, Value> {
+        let mut changes = Map::new();
+        changes.insert("model".to_owned(), model.into());
+        if let Some(most) = max_tokens.filter(|_| self.dialect.can_stream()) {
+            let bounds = lowered_bounds(&self.body, most, default_bound(self.dialect, model));
+            changes.extend(bounds);
         }
+        changes
     }
-    if !given {
-        body.insert(default_field.to_owned(), most.into());
+
+    fn serialise(&self, changes: &Map<String, Value>) -> Vec<u8> {
+        let changed = Changed {
+            body: &self.body,
+            changes,
+        };
+        // What was JSON is JSON.
+        serde_json::to_vec(&changed).unwrap_or_default()
     }
+}
+
+/// A body with some of its fields replaced and others added, none of which is copied.
+struct Changed<'a> {
+    body: &'a Map<String, Value>,
+    changes: &'a Map<String, Value>,
+}
+
+impl Serialize for Changed<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self { body, changes } = self;
+        let replaced = body
+            .iter()
+            .map(|(field, value)| (field, changes.get(field).unwrap_or(value)));
+        let added = changes
+            .iter()
+            .filter(|(field, _)| !body.contains_key(*field));
+        serializer.collect_map(replaced.chain(added))
+    }
+}
+
+/// Each bound the caller gave, lowered; one of the gateway's, if they gave none.
+fn lowered_bounds(body: &Map<String, Value>, most: u64, default_field: &str) -> Map<String, Value> {
+    let own = |field: &&str| body.get(*field).and_then(Value::as_u64);
+    let mut bounds: Map<String, Value> = BOUNDS
+        .iter()
+        .filter_map(|field| Some(((*field).to_owned(), own(field)?.min(most).into())))
+        .collect();
+    if bounds.is_empty() {
+        bounds.insert(default_field.to_owned(), most.into());
+    }
+    bounds
 }
 
 /// Models that reason refuse `max_tokens` on the chat route.
@@ -233,14 +265,14 @@ fn default_bound(dialect: Dialect, model: &str) -> &'static str {
     }
 }
 
-fn ask_for_usage(body: &mut Map<String, Value>) {
-    let options = body.entry("stream_options").or_insert(Value::Null);
-    match options {
-        Value::Object(options) => {
-            options.insert("include_usage".to_owned(), true.into());
-        }
-        absent => *absent = json!({"include_usage": true}),
-    }
+/// Stream options that ask for usage, too.
+fn with_usage(options: Option<&Value>) -> Value {
+    let mut options = options
+        .and_then(Value::as_object)
+        .cloned()
+        .unwrap_or_default();
+    options.insert("include_usage".to_owned(), true.into());
+    options.into()
 }
 
 fn read_model(body: &Map<String, Value>) -> Result<String, InvalidRequest> {

@@ -179,7 +179,7 @@ impl Session {
         };
         let mut answer = self.ask_as(asker, Ask::Admit(call.clone())).await;
         if let Some(departure) = for_lease {
-            self.take_lease(departure, &mut answer);
+            self.take_lease(departure, &call.operation, &mut answer);
         }
         for _ in 0..HELD_RETRIES {
             if !answer.as_ref().is_ok_and(only_held) {
@@ -230,15 +230,21 @@ impl Session {
     }
 
     /// Takes the lease that came along with a verdict, and keeps it.
-    fn take_lease(&self, departure: leases::Departure, answer: &mut Result<Answer, OutOfReach>) {
+    fn take_lease(
+        &self,
+        departure: leases::Departure,
+        operation: &OperationId,
+        answer: &mut Result<Answer, OutOfReach>,
+    ) {
+        let now = clock::now(&self.call.settings);
+        let (user, asker) = (&self.caller.user_id, self.asker());
         let handed = match answer {
             Ok(Answer::Decided {
                 lease, standing, ..
             }) => lease.take().map(|lease| (lease, standing.clone())),
-            _ => None,
+            Ok(_) => None,
+            Err(OutOfReach) => return leases::miss(user, &asker, operation, now),
         };
-        let now = clock::now(&self.call.settings);
-        let (user, asker) = (&self.caller.user_id, self.asker());
         if leases::arrive(user, &asker, departure, now, handed) {
             self.keep_lease();
         }

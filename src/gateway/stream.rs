@@ -52,7 +52,7 @@ pub enum Drained {
 
 impl Drained {
     /// The number that `js/streams.js` tells it by.
-    fn of(told: Option<f64>) -> Self {
+    pub fn of(told: Option<f64>) -> Self {
         const COMPLETE: f64 = 0.0;
         const TIMED_OUT: f64 = 2.0;
         const STOPPED: f64 = 3.0;
@@ -167,11 +167,11 @@ fn of_class(name: &str, arguments: &Array) -> Option<TransformStream> {
 }
 
 #[allow(clippy::cast_precision_loss)]
-const fn millis(span: Span) -> f64 {
+pub const fn millis(span: Span) -> f64 {
     span.0 as f64
 }
 
 #[allow(clippy::cast_precision_loss)]
-const fn count(number: usize) -> f64 {
+pub const fn count(number: usize) -> f64 {
     number as f64
 }

@@ -2,18 +2,14 @@
 //! never come down, no redirect is followed, and its failures are told in our words.
 
 use futures::stream::LocalBoxStream;
-use web_sys::ReadableStream;
-use worker::wasm_bindgen::JsValue;
-use worker::{
-    AbortController, Env, Fetch, Headers, Method, Request, RequestInit, RequestRedirect, Response,
-    ResponseBody,
-};
+use web_sys::AbortSignal;
+use worker::{Env, Response, ResponseBody, Url};
 
 use super::Dialect;
+use super::exchange::{self, Body, Question};
 use super::headers;
 use super::stream::{self, Drained};
 use super::workers_ai::Ai;
-use crate::budget::within;
 use crate::http::ApiError;
 use crate::http::body::MAX_JSON;
 use crate::http::error::RETRY_SOON;
@@ -61,7 +57,35 @@ pub struct Answer {
     /// Headers that may come down.
     pub headers: Vec<(String, String)>,
     /// The bytes.
-    pub body: ReadableStream,
+    pub body: Body,
+    /// How long its head took, where that is known.
+    pub waited: Option<Span>,
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub enum NoAnswer {
+    /// Nobody waits for it any more.
+    CallerLeft,
+    /// What the caller is told.
+    Failed(ApiError),
+}
+
+impl From<ApiError> for NoAnswer {
+    fn from(error: ApiError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<Drained> for NoAnswer {
+    fn from(how: Drained) -> Self {
+        Self::Failed(match how {
+            Drained::Aborted => return Self::CallerLeft,
+            Drained::TimedOut => timed_out(),
+            Drained::Stopped => garbage(),
+            _ => unreachable(),
+        })
+    }
 }
 
 impl Answer {
@@ -72,6 +96,7 @@ impl Answer {
             status: 200,
             headers: vec![("content-type".to_owned(), content_type.to_owned())],
             body: body_of(&made).ok_or_else(garbage)?,
+            waited: None,
         })
     }
 
@@ -168,37 +193,44 @@ fn secret(env: &Env, name: &str) -> Result<Secret, ApiError> {
     Secret::named(env, name).ok_or(ApiError::Misconfigured("a model's secret is not set"))
 }
 
-/// Sends a body to an HTTP provider and waits for the head of its answer.
+/// Sends a body to an HTTP provider and waits for the head of its answer; for all of it, if a `whole` one is wanted.
 pub async fn send(
     sending: &Sending<'_>,
     body: &[u8],
-    abort: &AbortController,
+    whole: bool,
+    signal: &AbortSignal,
     timeout: Span,
-) -> Result<Answer, ApiError> {
-    let request = request(sending, body)
-        .map_err(|_| ApiError::Misconfigured("the provider's address is not a URL"))?;
-    let signal = abort.signal();
-    let fetch = Fetch::Request(request);
-    let sent = within(timeout, fetch.send_with_signal(&signal)).await;
-    let response = sent.map_err(|_| timed_out())?.map_err(|_| unreachable())?;
-    match response.status_code() {
-        200..=299 => receive(&response),
-        status => Err(translate(status, response, sending.model).await),
+) -> Result<Answer, NoAnswer> {
+    let url = url(sending.base_url, sending.dialect);
+    let question = Question {
+        url: &url,
+        headers: &headers_of(sending),
+        body,
+    };
+    let most = whole.then_some(MAX_ANSWER);
+    let response = match exchange::ask(&question, signal, timeout, most).await {
+        Err(Drained::Broke) if Url::parse(&url).is_err() => {
+            return Err(ApiError::Misconfigured("the provider's address is not a URL").into());
+        }
+        response => response?,
+    };
+    match response.status {
+        200..=299 => Ok(Answer {
+            status: response.status,
+            headers: headers::to_caller(&response.headers),
+            body: response.body,
+            waited: Some(response.waited),
+        }),
+        _ => Err(translate(response, signal, sending.model).await.into()),
     }
 }
 
 /// The whole of an answer that is not a stream.
-pub async fn collect(
-    body: &ReadableStream,
-    abort: &AbortController,
-    timeout: Span,
-) -> Result<Vec<u8>, ApiError> {
-    let whole = stream::collect(body, timeout, &abort.signal(), MAX_ANSWER).await;
-    whole.map_err(|how| match how {
-        Drained::TimedOut => timed_out(),
-        Drained::Stopped => garbage(),
-        _ => unreachable(),
-    })
+pub async fn collect(body: Body, signal: &AbortSignal, timeout: Span) -> Result<Vec<u8>, NoAnswer> {
+    match body {
+        Body::Whole(bytes) => Ok(bytes.to_vec()),
+        Body::Stream(body) => Ok(stream::collect(&body, timeout, signal, MAX_ANSWER).await?),
+    }
 }
 
 /// The provider's answer makes no sense.
@@ -211,28 +243,22 @@ pub fn garbage() -> ApiError {
     )
 }
 
-fn request(sending: &Sending<'_>, body: &[u8]) -> worker::Result<Request> {
-    let headers = Headers::new();
-    for (name, value) in headers::to_upstream(sending.caller_headers) {
-        headers.append(&name, &value)?;
-    }
-    headers.set("content-type", "application/json")?;
+fn headers_of(sending: &Sending<'_>) -> Vec<(String, String)> {
+    let mut headers = headers::to_upstream(sending.caller_headers);
+    headers.retain(|(name, _)| name != "content-type");
+    let mut add = |name: &str, value: &str| headers.push((name.to_owned(), value.to_owned()));
+    add("content-type", "application/json");
     match sending.auth {
         Auth::None => {}
-        Auth::Bearer(key) => headers.set("authorization", &format!("Bearer {}", key.reveal()))?,
+        Auth::Bearer(key) => add("authorization", &format!("Bearer {}", key.reveal())),
         Auth::Anthropic(key) => {
-            if !headers.has("anthropic-version")? {
-                headers.set("anthropic-version", ANTHROPIC_VERSION)?;
+            add("x-api-key", key.reveal());
+            if !headers.iter().any(|(name, _)| name == "anthropic-version") {
+                headers.push(("anthropic-version".to_owned(), ANTHROPIC_VERSION.to_owned()));
             }
-            headers.set("x-api-key", key.reveal())?;
         }
     }
-    let mut init = RequestInit::new();
-    init.with_method(Method::Post)
-        .with_headers(headers)
-        .with_redirect(RequestRedirect::Manual)
-        .with_body(Some(JsValue::from(js_sys::Uint8Array::from(body))));
-    Request::new_with_init(&url(sending.base_url, sending.dialect), &init)
+    headers
 }
 
 /// A base URL may or may not already end in the `/v1` that the path begins with.
@@ -241,30 +267,30 @@ fn url(base_url: &str, dialect: Dialect) -> String {
     format!("{base}{}", dialect.path())
 }
 
-fn receive(response: &Response) -> Result<Answer, ApiError> {
-    let received: Vec<_> = response.headers().entries().collect();
-    Ok(Answer {
-        status: response.status_code(),
-        headers: headers::to_caller(&received),
-        body: body_of(response).ok_or_else(garbage)?,
-    })
-}
-
-fn body_of(response: &Response) -> Option<ReadableStream> {
+fn body_of(response: &Response) -> Option<Body> {
     match response.body() {
-        ResponseBody::Stream(body) => Some(body.clone()),
+        ResponseBody::Stream(body) => Some(Body::Stream(body.clone())),
         _ => None,
     }
 }
 
-async fn translate(status: u16, mut response: Response, model: &str) -> ApiError {
-    let retry_after = retry_after(&response);
+async fn translate(response: exchange::Response, signal: &AbortSignal, model: &str) -> ApiError {
+    let exchange::Response {
+        status,
+        headers,
+        body,
+        ..
+    } = response;
     let body = match status {
-        400..=499 => within(Span::seconds(5), response.bytes()).await,
-        _ => Ok(Ok(Vec::new())),
+        400..=499 => collect(body, signal, Span::seconds(5)).await,
+        _ => Ok(Vec::new()),
     };
-    let body = body.ok().and_then(Result::ok).unwrap_or_default();
-    failure(status, retry_after, &body, model)
+    failure(
+        status,
+        retry_after(&headers),
+        &body.unwrap_or_default(),
+        model,
+    )
 }
 
 /// A provider's refusal in our words: its 401 is our fault, not the caller's; its 429 is its own
@@ -315,9 +341,9 @@ fn refused_input(body: &[u8]) -> ApiError {
 }
 
 /// The provider's wait as far as an SDK's caller would bear it.
-fn retry_after(response: &Response) -> Option<u64> {
-    let header = response.headers().get("retry-after").ok().flatten();
-    let seconds = header?.trim().parse::<u64>().ok()?;
+fn retry_after(headers: &[(String, String)]) -> Option<u64> {
+    let (_, header) = headers.iter().find(|(name, _)| name == "retry-after")?;
+    let seconds = header.trim().parse::<u64>().ok()?;
     Some(seconds.clamp(1, 30))
 }
 

@@ -1,9 +1,11 @@
 //! Bodies, bounded before they are parsed.
 
 use futures::StreamExt;
-use worker::Request;
+use js_sys::Uint8Array;
+use worker::wasm_bindgen_futures::JsFuture;
 
 use super::ApiError;
+use super::incoming::Incoming;
 
 /// Largest body of an LLM call or an admin write.
 pub const MAX_JSON: usize = 1 << 20;
@@ -13,22 +15,23 @@ pub const MAX_JSON: usize = 1 << 20;
 const MAX_DRAIN: usize = 16 << 20;
 
 /// The whole body, or 413 if it has more than `limit` bytes; no more than that is ever kept.
-pub async fn read(request: &mut Request, limit: usize) -> Result<Vec<u8>, ApiError> {
+pub async fn read(request: &Incoming, limit: usize) -> Result<Vec<u8>, ApiError> {
     let too_large = ApiError::TooLarge { limit };
     if declared_length(request).is_some_and(|length| length > MAX_DRAIN) {
         return Err(too_large);
     }
-    if request.inner().body().is_none() {
-        return Ok(Vec::new());
-    }
     // A declared length is kept to by the platform: the body needs no counting.
     if declared_length(request).is_some_and(|length| length <= limit) {
-        return request.bytes().await.map_err(unreadable);
+        return whole(request).await;
     }
-    let mut stream = request.stream().map_err(unreadable)?;
+    if request.raw().body().is_none() {
+        return Ok(Vec::new());
+    }
+    let mut raw = worker::Request::from(Clone::clone(request.raw()));
+    let mut stream = raw.stream().map_err(|_| unreadable())?;
     let (mut body, mut received) = (Vec::new(), 0);
     while let Some(chunk) = stream.next().await {
-        let chunk = chunk.map_err(unreadable)?;
+        let chunk = chunk.map_err(|_| unreadable())?;
         received += chunk.len();
         if received <= limit {
             body.extend(chunk);
@@ -43,11 +46,16 @@ pub async fn read(request: &mut Request, limit: usize) -> Result<Vec<u8>, ApiErr
     }
 }
 
-fn declared_length(request: &Request) -> Option<usize> {
-    let header = request.headers().get("content-length").ok()??;
-    header.parse().ok()
+async fn whole(request: &Incoming) -> Result<Vec<u8>, ApiError> {
+    let buffer = request.raw().array_buffer().map_err(|_| unreadable())?;
+    let buffer = JsFuture::from(buffer).await.map_err(|_| unreadable())?;
+    Ok(Uint8Array::new(&buffer).to_vec())
 }
 
-fn unreadable(_: worker::Error) -> ApiError {
+fn declared_length(request: &Incoming) -> Option<usize> {
+    request.header("content-length")?.parse().ok()
+}
+
+fn unreadable() -> ApiError {
     ApiError::invalid("The body could not be read.")
 }

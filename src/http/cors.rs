@@ -1,7 +1,6 @@
 //! CORS for the origins of `CORS_ORIGINS`; everybody else is answered as if there were none.
 
-use worker::Request;
-
+use super::incoming::Incoming;
 use super::reply::Reply;
 use crate::settings::Settings;
 
@@ -41,14 +40,15 @@ pub struct Origin(Option<String>);
 
 impl Origin {
     /// Looks the caller's origin up in the allow-list.
-    pub fn of(request: &Request, settings: &Settings) -> Self {
-        let origin = request.headers().get("origin").ok().flatten();
-        Self(origin.filter(|o| {
+    pub fn of(request: &Incoming, settings: &Settings) -> Self {
+        let origin = request.header("origin");
+        let allowed = origin.filter(|o| {
             settings
                 .cors_origins
                 .iter()
                 .any(|allowed| allowed == "*" || allowed == o)
-        }))
+        });
+        Self(allowed.map(str::to_owned))
     }
 
     /// Adds what lets the page read `reply`, errors included.
@@ -61,15 +61,17 @@ impl Origin {
     }
 
     /// Answers a preflight: free, before authentication.
-    pub fn preflight(&self, request: &Request) -> Reply {
+    pub fn preflight(&self, request: &Incoming) -> Reply {
         let mut reply = Reply::empty(204);
         if self.0.is_some() {
-            let asked = header(request, "access-control-request-headers");
+            let asked = request
+                .header("access-control-request-headers")
+                .unwrap_or_default();
             reply.set(
                 "access-control-allow-methods",
                 "GET, POST, PUT, PATCH, DELETE, OPTIONS",
             );
-            reply.set("access-control-allow-headers", granted(&asked));
+            reply.set("access-control-allow-headers", granted(asked));
             reply.set("access-control-max-age", "7200");
         }
         reply.append("vary", "Access-Control-Request-Headers");
@@ -85,15 +87,6 @@ fn granted(asked: &str) -> String {
         .filter(|n| ALLOWED.contains(&n.as_str()) || n.starts_with("x-stainless-"))
         .collect();
     granted.join(", ")
-}
-
-fn header(request: &Request, name: &str) -> String {
-    request
-        .headers()
-        .get(name)
-        .ok()
-        .flatten()
-        .unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -1,20 +1,44 @@
 //! Random ids.
 
+use std::cell::RefCell;
+
 /// The digits of base62, in ASCII order.
 const DIGITS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+
+thread_local! {
+    /// Random bytes that were drawn ahead: asking for a few costs as much as for many.
+    static AHEAD: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// How many bytes are drawn at a time.
+const DRAW: usize = 1_024;
 
 /// `count` uniformly random base62 digits. Bytes of 248 and above are thrown away: 248 is the
 /// largest multiple of 62 in a byte, so every digit is equally likely.
 pub fn random_base62(count: usize) -> Result<String, getrandom::Error> {
     let mut digits = String::with_capacity(count);
     while digits.len() < count {
-        let mut bytes = [0u8; 32];
-        getrandom::fill(&mut bytes)?;
-        let fair = bytes.iter().filter(|b| **b < 248);
-        let drawn = fair.filter_map(|b| DIGITS.get(usize::from(*b) % 62));
-        digits.extend(drawn.take(count - digits.len()).map(|d| char::from(*d)));
+        let byte = random_byte()?;
+        let fair = DIGITS.get(usize::from(byte) % 62).filter(|_| byte < 248);
+        digits.extend(fair.map(|digit| char::from(*digit)));
     }
     Ok(digits)
+}
+
+/// A random byte that nobody else gets.
+fn random_byte() -> Result<u8, getrandom::Error> {
+    AHEAD.with_borrow_mut(|ahead| {
+        if let Some(byte) = ahead.pop() {
+            return Ok(byte);
+        }
+        ahead.resize(DRAW, 0);
+        let drawn = getrandom::fill(ahead);
+        let byte = drawn.map(|()| ahead.pop().unwrap_or_default());
+        if drawn.is_err() {
+            ahead.clear();
+        }
+        byte
+    })
 }
 
 /// A fresh id, such as `req_4fQ…`: the prefix and 119 random bits.

@@ -7,7 +7,9 @@ pub mod error;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 pub mod ids;
+pub mod incoming;
 pub mod limit_headers;
+pub mod lines;
 pub mod page;
 pub mod path;
 pub mod pattern;

@@ -1,11 +1,25 @@
+use std::borrow::Cow;
+
 use serde::Serialize;
-use worker::{Headers, Response, ResponseBuilder};
+use wasm_bindgen::JsValue;
+use wasm_bindgen::prelude::wasm_bindgen;
+use worker::wasm_bindgen;
+
+use super::lines;
+
+#[wasm_bindgen(module = "/js/wire.js")]
+extern "C" {
+    #[wasm_bindgen(catch)]
+    fn answer(status: u16, head: &str, body: &JsValue) -> Result<web_sys::Response, JsValue>;
+    #[wasm_bindgen(catch, js_name = answerBytes)]
+    fn answer_bytes(status: u16, head: &str, body: &[u8]) -> Result<web_sys::Response, JsValue>;
+}
 
 /// An answer before it becomes the platform's: status, headers, body.
 pub struct Reply {
     /// HTTP status.
     pub status: u16,
-    headers: Vec<(String, String)>,
+    headers: Vec<(Cow<'static, str>, String)>,
     body: Body,
     /// What the log says of it and the caller is told elsewhere, if at all.
     pub notes: Notes,
@@ -59,20 +73,24 @@ impl Reply {
     }
 
     /// Sets one header, replacing what was there.
-    pub fn set(&mut self, name: &str, value: impl Into<String>) {
-        self.headers.retain(|(n, _)| n != name);
-        self.headers.push((name.to_owned(), value.into()));
+    pub fn set(&mut self, name: impl Into<Cow<'static, str>>, value: impl Into<String>) {
+        let name = name.into();
+        self.headers.retain(|(n, _)| *n != name);
+        self.headers.push((name, value.into()));
     }
 
     /// Adds one header beside those of the same name.
-    pub fn append(&mut self, name: &str, value: impl Into<String>) {
-        self.headers.push((name.to_owned(), value.into()));
+    pub fn append(&mut self, name: impl Into<Cow<'static, str>>, value: impl Into<String>) {
+        self.headers.push((name.into(), value.into()));
     }
 
     /// Sets several headers.
-    pub fn set_all<N: AsRef<str>>(&mut self, headers: impl IntoIterator<Item = (N, String)>) {
+    pub fn set_all<N: Into<Cow<'static, str>>>(
+        &mut self,
+        headers: impl IntoIterator<Item = (N, String)>,
+    ) {
         for (name, value) in headers {
-            self.set(name.as_ref(), value);
+            self.set(name, value);
         }
     }
 
@@ -85,23 +103,18 @@ impl Reply {
     }
 
     /// Every header.
-    pub fn headers(&self) -> &[(String, String)] {
+    pub fn headers(&self) -> &[(Cow<'static, str>, String)] {
         &self.headers
     }
 
     /// The platform's answer.
-    pub fn into_response(self) -> worker::Result<Response> {
-        let headers = Headers::new();
-        for (name, value) in &self.headers {
-            headers.append(name, value)?;
-        }
-        let builder = ResponseBuilder::new()
-            .with_status(self.status)
-            .with_headers(headers);
-        Ok(match self.body {
-            Body::Empty => builder.empty(),
-            Body::Bytes(bytes) => builder.fixed(bytes),
-            Body::Stream(stream) => builder.stream(stream),
-        })
+    pub fn into_response(self) -> worker::Result<web_sys::Response> {
+        let head = lines::write(&self.headers);
+        let answered = match self.body {
+            Body::Empty => answer(self.status, &head, &JsValue::NULL),
+            Body::Bytes(bytes) => answer_bytes(self.status, &head, &bytes),
+            Body::Stream(stream) => answer(self.status, &head, &stream),
+        };
+        Ok(answered?)
     }
 }

@@ -3,10 +3,11 @@
 
 use std::rc::Rc;
 
-use worker::{Context, Env, Method, Request, Response};
+use worker::{Context, Env};
 
 use super::cors::Origin;
 use super::doors::{self, Door, Found};
+use super::incoming::Incoming;
 use super::{ApiError, Reply, Shape, ids};
 use crate::limits::Millis;
 use crate::observe::{self, Timing, Watch};
@@ -16,7 +17,7 @@ use crate::{admin, auth, clock, gateway, jobs, notify, openapi};
 /// One call, with everything its handlers share.
 pub struct Call {
     /// What came.
-    pub request: Request,
+    pub request: Incoming,
     /// The bindings.
     pub env: Env,
     /// The settings.
@@ -37,14 +38,18 @@ pub struct Call {
 pub type Handled = Result<Reply, ApiError>;
 
 /// Answers one request.
-pub async fn serve(request: Request, env: Env, context: Context) -> worker::Result<Response> {
+pub async fn serve(
+    request: Incoming,
+    env: Env,
+    context: Context,
+) -> worker::Result<web_sys::Response> {
     let settings = Settings::of(&env);
     let origin = Origin::of(&request, &settings);
     let id = ids::fresh("req").map_err(|_| worker::Error::from("no random numbers"))?;
-    let mut reply = if request.method() == Method::Options {
+    let mut reply = if request.method() == "OPTIONS" {
         origin.preflight(&request)
     } else {
-        let path = request.path();
+        let path = request.path().to_owned();
         let shape = shape_of(&path);
         let timing = Rc::new(Timing::default());
         let watch = Watch::start(&request, &env, &settings, timing.clone());
@@ -84,12 +89,10 @@ fn shape_of(path: &str) -> Shape {
 }
 
 async fn route(call: Call, path: &str) -> Handled {
-    // `Request::method` takes any method it does not know for a GET.
-    let method = call.request.inner().method();
-    match doors::find(&method, path) {
+    match doors::find(call.request.method(), path) {
         Found::Door(door, id) => enter(call, door, &id).await,
         Found::WrongMethod(door, allow) => {
-            let mut reply = turn_away(call, door, method).await?;
+            let mut reply = turn_away(call, door).await?;
             if reply.status == 405 {
                 reply.set("allow", allow);
             }
@@ -129,8 +132,8 @@ async fn enter(call: Call, door: Door, id: &str) -> Handled {
 }
 
 /// The 405; where a credential is needed, only for who has one.
-async fn turn_away(call: Call, door: Door, method: String) -> Handled {
-    let error = ApiError::MethodNotAllowed(method);
+async fn turn_away(call: Call, door: Door) -> Handled {
+    let error = ApiError::MethodNotAllowed(call.request.method().to_owned());
     match door {
         Door::Metrics => {
             auth::require_admin(&call.request, &call.env, &call.settings, call.now).await?;

@@ -21,11 +21,7 @@ pub async fn list(call: Call) -> Handled {
 }
 
 async fn list_body(session: &mut Session) -> Handled {
-    let url = session
-        .call
-        .request
-        .url()
-        .map_err(|_| ApiError::invalid("The URL is malformed."))?;
+    let url = session.call.request.url()?;
     let page = Page::of(&url)?;
     session.view().await?;
     let user = Some(session.caller.user_id.as_str());

@@ -2,12 +2,20 @@
 //! stands, and the sealed pages of its windows. Rows written are what costs, so a call writes the hot
 //! row and seldom anything else.
 
+use worker::wasm_bindgen::prelude::wasm_bindgen;
+use worker::wasm_bindgen::{self, JsValue};
 use worker::{SqlStorage, SqlStorageValue, Storage};
 
+#[wasm_bindgen(module = "/js/account.js")]
+extern "C" {
+    #[wasm_bindgen(js_name = save, catch)]
+    fn js_save(sql: &JsValue, id: f64, body: &[u8]) -> Result<(), JsValue>;
+}
+
 /// Id of the row that holds the packed account.
-const ACCOUNT: i64 = 1;
+const ACCOUNT: i32 = 1;
 /// Id of the row that holds how the user stands.
-const STANDING: i64 = 2;
+const STANDING: i32 = 2;
 
 /// An account's own storage.
 pub struct Hot {
@@ -52,12 +60,12 @@ impl Hot {
     }
 
     /// Stores the packed account: one row written.
-    pub fn save_account(&self, body: Vec<u8>) -> worker::Result<()> {
+    pub fn save_account(&self, body: &[u8]) -> worker::Result<()> {
         self.save_cell(ACCOUNT, body)
     }
 
     /// Stores how the user stands.
-    pub fn save_standing(&self, body: Vec<u8>) -> worker::Result<()> {
+    pub fn save_standing(&self, body: &[u8]) -> worker::Result<()> {
         self.save_cell(STANDING, body)
     }
 
@@ -77,15 +85,12 @@ impl Hot {
             .map(|_| ())
     }
 
-    fn save_cell(&self, id: i64, body: Vec<u8>) -> worker::Result<()> {
-        let sql = "INSERT INTO cell (id, body) VALUES (?, ?) \
-                   ON CONFLICT (id) DO UPDATE SET body = excluded.body";
-        let binds = vec![SqlStorageValue::Integer(id), SqlStorageValue::Blob(body)];
-        self.sql.exec(sql, Some(binds)).map(|_| ())
+    fn save_cell(&self, id: i32, body: &[u8]) -> worker::Result<()> {
+        Ok(js_save(self.sql.as_ref(), f64::from(id), body)?)
     }
 
-    fn cell(&self, id: i64) -> worker::Result<Option<Vec<u8>>> {
-        let binds = vec![SqlStorageValue::Integer(id)];
+    fn cell(&self, id: i32) -> worker::Result<Option<Vec<u8>>> {
+        let binds = vec![SqlStorageValue::from(id)];
         let rows = self
             .sql
             .exec("SELECT body FROM cell WHERE id = ?", Some(binds))?;

@@ -17,13 +17,10 @@ pub struct Call {
     /// How much of `rate`, `window`, `endpoint:*` and `daily` it takes; at least 1.
     pub cost: u64,
     /// The endpoint it goes to, if that one may have a limit of its own.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,
     /// The model it names, resolved.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
     /// What it may fall back to when a quota is used up.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub degrade: Option<DegradedLane>,
     /// How long its reservation lasts if nobody settles or renews it.
     pub lease: Span,
@@ -58,6 +55,5 @@ pub struct DegradedLane {
     /// Degraded calls a day; `None` is unlimited.
     pub daily_limit: Option<u64>,
     /// Models the plan allows are checked again; `None` is all of them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allowed_models: Option<Vec<ModelPattern>>,
 }

@@ -85,6 +85,23 @@ pub struct OpenCall {
 }
 
 impl Returned {
+    /// A lease that nothing was spent of.
+    pub fn unspent(lease: OperationId) -> Self {
+        Self {
+            lease,
+            spent: 0,
+            released: 0,
+            ended: 0,
+            prompt: 0,
+            completion: 0,
+            estimated: 0,
+            widest: 0,
+            lasted: Span::ZERO,
+            waits: Latency::default(),
+            open: Vec::new(),
+        }
+    }
+
     /// Tokens that were spent or are still held.
     pub fn tokens(&self) -> u64 {
         let open = self.open.iter().map(|open| open.tokens);

@@ -4,18 +4,24 @@ use super::admit::{Rules, acceptable};
 use super::decide::need;
 use super::reservation::Metered;
 use super::{
-    Admission, Call, Handed, Lane, Latency, Millis, OpenCall, OperationId, Outcome, PolicyKind,
-    PolicyName, PolicyView, Returned, Span, Tokens, Took, Unit, Work,
+    Admission, Call, Handed, Lane, Millis, OpenCall, OperationId, Outcome, PolicyKind, PolicyName,
+    PolicyView, Returned, Span, Tokens, Took, Unit, Work,
 };
 
 /// Calls within less than this say little of how many will follow.
 const PACED: Span = Span(500);
+/// Longest that what an ended call has used is known here alone.
+const TELL_WITHIN: Span = Span::seconds(2);
 
 /// A lease and what was spent of it so far.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Holding {
     handed: Handed,
     until: Millis,
+    /// It was ended before that.
+    ended: bool,
+    /// When what its calls have used has to be told, if they have used anything.
+    tell_at: Option<Millis>,
     /// The latest that anybody has seen of the clock.
     seen: Millis,
     departed: Millis,
@@ -28,26 +34,15 @@ pub struct Holding {
 impl Holding {
     /// A lease that was asked for at `departed`: before the account began to count its time.
     pub fn new(handed: Handed, departed: Millis) -> Self {
-        let returned = Returned {
-            lease: handed.lease.clone(),
-            spent: 0,
-            released: 0,
-            ended: 0,
-            prompt: 0,
-            completion: 0,
-            estimated: 0,
-            widest: 0,
-            lasted: Span::ZERO,
-            waits: Latency::default(),
-            open: Vec::new(),
-        };
         Self {
             until: departed.plus(handed.lasts),
+            ended: false,
+            tell_at: None,
             seen: departed,
             departed,
             calls: handed.calls,
             tokens: handed.tokens,
-            returned,
+            returned: Returned::unspent(handed.lease.clone()),
             open: Vec::new(),
             handed,
         }
@@ -55,26 +50,28 @@ impl Holding {
 
     /// Whether it may still be spent. A clock that was set back ends it.
     pub fn lasts(&self, now: Millis) -> bool {
-        self.until > now && now >= self.seen
+        !self.ended && self.until > now && now >= self.seen
     }
 
-    /// How long its end lies back.
-    pub const fn overdue(&self, now: Millis) -> Span {
-        now.since(self.until)
+    /// How long it should have been brought back for.
+    pub fn overdue(&self, now: Millis) -> Span {
+        let tell_at = self.tell_at.unwrap_or(self.until);
+        now.since(tell_at.min(self.until))
     }
 
-    /// Whether it is time for the next one: it is over, or most of it is spent.
+    /// Whether it is time for the next one: it is over, most of it is spent, or what was used has to be told.
     pub fn is_due(&self, now: Millis) -> bool {
         let is_low = |left: u64, of: u64| left < of / 4;
         let tokens = self.tokens.zip(self.handed.tokens);
         !self.lasts(now)
+            || self.tell_at.is_some_and(|at| at <= now)
             || is_low(self.calls, self.handed.calls)
             || tokens.is_some_and(|(left, of)| is_low(left, of))
     }
 
     /// It may not be spent any more.
     pub const fn end(&mut self) {
-        self.until = Millis(0);
+        self.ended = true;
     }
 
     /// Lets a call pass, if the lease is sure to allow it. `None`: only the account can say.
@@ -143,10 +140,11 @@ impl Holding {
 
     /// Books what a call has used; what it did not use of its tokens may be spent again. `false`: it is not
     /// under way under this lease.
-    pub fn settle(&mut self, operation: &OperationId, outcome: Outcome) -> bool {
+    pub fn settle(&mut self, now: Millis, operation: &OperationId, outcome: Outcome) -> bool {
         let Some(index) = self.position(operation) else {
             return false;
         };
+        self.tell_by(now.plus(TELL_WITHIN));
         let open = self.open.swap_remove(index);
         let returned = &mut self.returned;
         let used = match outcome {
@@ -178,15 +176,27 @@ impl Holding {
         self.returned.waits.note(took);
     }
 
-    /// Notes what a call under way has used so far. `false`: it is not under way under this lease.
-    pub fn checkpoint(&mut self, operation: &OperationId, prompt: u64, completion: u64) -> bool {
+    /// Notes what a call under way has used so far and that it may take `lease` longer; the account has to hear
+    /// of that now, and from then on by the call itself. `false`: it is not under way under this lease.
+    pub fn checkpoint(
+        &mut self,
+        now: Millis,
+        operation: &OperationId,
+        used: Metered,
+        lease: Span,
+    ) -> bool {
         let position = self.position(operation);
         let Some(open) = position.and_then(|index| self.open.get_mut(index)) else {
             return false;
         };
-        let before = open.metered.unwrap_or_default();
-        open.metered = Some(before.max(Metered { prompt, completion }));
+        open.metered = Some(open.metered.unwrap_or_default().max(used));
+        open.lease = open.lease.max(lease);
+        self.tell_by(now);
         true
+    }
+
+    fn tell_by(&mut self, at: Millis) {
+        self.tell_at = Some(self.tell_at.map_or(at, |before| before.min(at)));
     }
 
     /// How policies stand that stood like `at_first` when it was handed out, if nobody but this lease has

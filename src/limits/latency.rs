@@ -18,10 +18,8 @@ pub const SUM: &str = "sum";
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Took {
     /// Its account.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub account: Option<Span>,
     /// Its provider, until the answer began.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upstream: Option<Span>,
 }
 

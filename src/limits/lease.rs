@@ -34,9 +34,10 @@ const PART_OF_ALL: u64 = 4;
 const BUSY: (usize, Span) = (4, Span::seconds(2));
 /// Most calls that the pace is measured by.
 const MOST_PACE: usize = 64;
-/// Most leases that did not come back and are remembered, and for how long.
+/// Most leases that did not come back and are remembered.
 const MOST_LAPSED: usize = 32;
-const MEMORY: Span = Span::minutes(15);
+/// For how long.
+pub const LAPSED_FOR: Span = Span::minutes(15);
 
 /// A lease that is out, or that did not come back.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
@@ -119,7 +120,7 @@ impl Leases {
     /// When the last that did not come back is forgotten.
     pub fn forgotten_at(&self) -> Millis {
         let last = self.lapsed.iter().map(|(_, at)| *at).max();
-        last.map_or(Millis(0), |at| at.plus(MEMORY))
+        last.map_or(Millis(0), |at| at.plus(LAPSED_FOR))
     }
 
     /// What is out, of the day and the month that began then.
@@ -166,7 +167,7 @@ impl Leases {
     }
 
     fn remember_lapsed(&mut self, now: Millis, lease: Lease) {
-        self.lapsed.retain(|(_, at)| now.since(*at) < MEMORY);
+        self.lapsed.retain(|(_, at)| now.since(*at) < LAPSED_FOR);
         self.lapsed.push((lease, now));
         let too_many = self.lapsed.len().saturating_sub(MOST_LAPSED);
         self.lapsed.drain(..too_many);
@@ -228,25 +229,29 @@ impl Account {
         self.hand_out(now, limits, wanted)
     }
 
-    /// Takes a lease back and books what was spent of it. A lease that is not known, or came back before,
-    /// changes nothing.
-    pub fn take_back(&mut self, now: Millis, limits: &Limits, returned: &Returned) {
+    /// Takes a lease back and books what was spent of it. `false`: it is not known, or came back before, and
+    /// nothing changed.
+    pub fn take_back(&mut self, now: Millis, limits: &Limits, returned: &Returned) -> bool {
         self.touch(now, limits);
-        if self.close_lease(now, returned).is_some() {
+        let is_new = self.close_lease(now, returned).is_some();
+        if is_new {
             self.note_crossings(now);
         }
+        is_new
     }
 
-    /// Hands out the lease that follows on one that was just taken back, if that was spent. Asked again, it
-    /// hands the same one out again.
+    /// Hands out the lease that follows on one that was taken back, if that was spent. Asked again, which is
+    /// where the other one `is_new` no more, it hands out the same one as long as that is out, and no other.
     pub fn follow_on(
         &mut self,
         now: Millis,
         limits: &Limits,
         returned: &Returned,
+        is_new: bool,
         id: &OperationId,
     ) -> Option<Handed> {
-        if returned.spent < CALLS.0 {
+        let is_out = self.leases.find(id).is_some();
+        if returned.spent < CALLS.0 || !(is_new || is_out) {
             return None;
         }
         let wanted = Wanted {

@@ -16,6 +16,7 @@ mod latency;
 mod lease;
 mod operate;
 mod overview;
+mod packed;
 mod period;
 mod policy;
 mod quota;
@@ -33,7 +34,7 @@ pub use decide::DEFAULT_MAX_TOKENS;
 pub use handed::{Handed, OpenCall, Returned, Terms};
 pub use holding::Holding;
 pub use latency::{BUCKETS, ENDLESS, Latency, SUM, Took};
-pub use lease::{GRACE, LENGTH};
+pub use lease::{GRACE, LAPSED_FOR, LENGTH};
 pub use period::{LocalDate, Period, RollingDay, billing_month, calendar_day};
 pub use policy::{
     BucketLimit, EndpointLimit, Limits, MaxTokensMode, ModelPattern, PolicyName, Reset, ResetMode,

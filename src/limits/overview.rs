@@ -3,6 +3,7 @@
 use super::bucket::{Bucket, NEVER};
 use super::decide::minute;
 use super::quota::Quota;
+use super::reservation::Reservations;
 use super::window::WindowLog;
 use super::{
     Account, BucketLimit, Limits, Millis, PolicyKind, PolicyName, PolicyView, Span, Unit,
@@ -15,10 +16,15 @@ impl Account {
     pub fn view(&self, now: Millis, limits: &Limits) -> Vec<PolicyView> {
         let touched = self.counters_at(now, limits);
         let leased = touched.held_by_leases();
-        let open = touched.reservations.count();
-        let held = touched.reservations.held(touched.monthly.began());
+        let reservations = if self.has_ended(now) {
+            &touched.reservations
+        } else {
+            &self.reservations
+        };
+        let open = reservations.count();
+        let held = reservations.held(touched.monthly.began());
         let held = held.saturating_add(leased.month);
-        let held_per_minute = touched.reservations.held_per_minute();
+        let held_per_minute = reservations.held_per_minute();
         let mut views = Vec::new();
         views.extend(quota(
             PolicyName::Daily,
@@ -95,15 +101,26 @@ impl Account {
         }
     }
 
+    /// Whether a call or a lease has to be booked as presumed.
+    fn has_ended(&self, now: Millis) -> bool {
+        self.next_lease_end().is_some_and(|end| end <= now)
+    }
+
     /// A copy of all that isn't a window, brought to `now`. Windows are read as they are; in the copy's is
-    /// only what leases that did not come back are booked with.
+    /// only what leases that did not come back are booked with. Reservations are many, and copied only where
+    /// one has ended.
     fn counters_at(&self, now: Millis, limits: &Limits) -> Self {
+        let reservations = if self.has_ended(now) {
+            self.reservations.clone()
+        } else {
+            Reservations::default()
+        };
         let mut touched = Self {
             daily: self.daily.clone(),
             monthly: self.monthly.clone(),
             rate: self.rate.clone(),
             tokens_per_minute: self.tokens_per_minute.clone(),
-            reservations: self.reservations.clone(),
+            reservations,
             leases: self.leases.clone(),
             ..Self::default()
         };

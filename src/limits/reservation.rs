@@ -3,6 +3,7 @@ use std::collections::VecDeque;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use super::packed::{self, Packed};
 use super::{Lane, LocalDate, Millis, OperationId, PolicyName, Span};
 
 /// Most calls of one account that may be under way at one time, whatever its plan says: they all lie in
@@ -195,15 +196,21 @@ pub struct LapsedCall {
 /// All calls under way, and the last ones that were.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Reservations {
-    open: Vec<Reservation>,
-    closed: VecDeque<Closed>,
+    open: Vec<Packed<Reservation>>,
+    closed: VecDeque<Packed<Closed>>,
 }
 
 impl Reservations {
+    /// Adds all of them, as they are stored.
+    pub fn pack(&self, to: Vec<u8>) -> postcard::Result<Vec<u8>> {
+        let open = packed::pack(self.open.iter(), to)?;
+        packed::pack(self.closed.iter(), open)
+    }
+
     /// Adds a call.
     pub fn open(&mut self, reservation: Reservation) {
         self.closed.retain(|c| c.key != reservation.key);
-        self.open.push(reservation);
+        self.open.push(reservation.into());
     }
 
     /// What is known of the key of a call that asks to pass.
@@ -224,7 +231,7 @@ impl Reservations {
 
     fn take_lapsed(&mut self, index: usize) -> Recall {
         let closed = self.closed.remove(index);
-        match closed.map(|c| (c.at, c.end)) {
+        match closed.map(Packed::into_value).map(|c| (c.at, c.end)) {
             Some((at, End::Lapsed(reservation))) => Recall::Lapsed(LapsedCall { at, reservation }),
             _ => Recall::Nothing,
         }
@@ -235,12 +242,12 @@ impl Reservations {
         let LapsedCall { at, reservation } = lapsed;
         let (key, grant) = (reservation.key, reservation.grant);
         let end = End::Lapsed(reservation);
-        self.closed.push_front(Closed {
+        self.closed.push_front(Packed::from(Closed {
             key,
             at,
             grant,
             end,
-        });
+        }));
     }
 
     /// Whether an id was booked or let through before, and not released.
@@ -252,7 +259,8 @@ impl Reservations {
 
     /// The call under way with this key.
     pub fn find_open(&mut self, key: OperationKey) -> Option<&mut Reservation> {
-        self.open.iter_mut().find(|r| r.key == key)
+        let open = self.open.iter_mut().find(|r| r.key == key)?;
+        Some(&mut **open)
     }
 
     /// Closes a call under way, or one whose lease has ended: its reservation, with what was booked for
@@ -269,7 +277,7 @@ impl Reservations {
             End::Settled
         };
         if let Some(index) = self.open.iter().position(|r| r.key == key) {
-            let reservation = self.open.remove(index);
+            let reservation = self.open.remove(index).into_value();
             self.remember(now, &reservation, end);
             return Ok((reservation, None));
         }
@@ -307,10 +315,12 @@ impl Reservations {
     pub fn lapse(&mut self, now: Millis) -> Vec<Reservation> {
         for reservation in &mut self.open {
             let furthest = now.plus(reservation.lease);
-            reservation.expires_at = reservation.expires_at.min(furthest);
+            if reservation.expires_at > furthest {
+                reservation.expires_at = furthest;
+            }
         }
         let ended = self.open.extract_if(.., |r| r.expires_at <= now);
-        let mut lapsed: Vec<_> = ended.collect();
+        let mut lapsed: Vec<_> = ended.map(Packed::into_value).collect();
         lapsed.sort_by_key(|r| r.expires_at);
         for reservation in &lapsed {
             self.remember(now, reservation, End::Lapsed(Box::new(reservation.clone())));
@@ -331,7 +341,7 @@ impl Reservations {
     fn push_closed(&mut self, closed: Closed) {
         let now = closed.at;
         self.closed.retain(|c| now.since(c.at) < MEMORY);
-        self.closed.push_back(closed);
+        self.closed.push_back(closed.into());
         let too_many = self.closed.len().saturating_sub(MOST_CLOSED);
         self.closed.drain(..too_many);
     }
@@ -392,8 +402,8 @@ impl Reservations {
 
     /// Whether no call can give anything back any more, not even one whose lease has ended.
     pub fn owe_nothing(&self) -> bool {
-        let lapsed = |closed: &Closed| matches!(closed.end, End::Lapsed(_));
-        self.open.is_empty() && !self.closed.iter().any(lapsed)
+        let mut closed = self.closed.iter();
+        self.open.is_empty() && !closed.any(|c| matches!(c.end, End::Lapsed(_)))
     }
 
     /// Whether no call is under way.

@@ -86,13 +86,34 @@ impl Account {
     /// The packed row. It is whole only with the pages that [`Account::take_changes`] tells to store.
     pub fn encode(&self) -> Vec<u8> {
         let later = self.days.later();
-        if self.noted.is_empty() && self.leases.is_empty() && later.is_empty() {
-            return postcard::to_extend(self, vec![VERSION]).unwrap_or_default();
-        }
-        let more = (&self.noted, &self.leases, later);
-        postcard::to_extend(self, vec![WITH_MORE])
-            .and_then(|bytes| postcard::to_extend(&more, bytes))
-            .unwrap_or_default()
+        let packed = if self.noted.is_empty() && self.leases.is_empty() && later.is_empty() {
+            self.pack(VERSION)
+        } else {
+            let more = (&self.noted, &self.leases, later);
+            self.pack(WITH_MORE)
+                .and_then(|bytes| postcard::to_extend(&more, bytes))
+        };
+        packed.unwrap_or_default()
+    }
+
+    /// All that is not skipped, in the order of the fields, which is that of its parts packed one by one.
+    fn pack(&self, version: u8) -> postcard::Result<Vec<u8>> {
+        let before = (
+            &self.daily,
+            &self.degraded,
+            &self.monthly,
+            &self.rate,
+            &self.tokens_per_minute,
+        );
+        let behind = (
+            &self.window,
+            &self.endpoints,
+            &self.days,
+            &self.notify_at_permille,
+            &self.crossings,
+        );
+        let bytes = postcard::to_extend(&before, vec![version])?;
+        postcard::to_extend(&behind, self.reservations.pack(bytes)?)
     }
 
     /// An account from its packed row and all its pages. Pages it doesn't know are dropped with the next

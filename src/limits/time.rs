@@ -40,6 +40,12 @@ impl Span {
     /// No time at all.
     pub const ZERO: Self = Self(0);
 
+    /// Its milliseconds, for whoever counts in floating point.
+    #[allow(clippy::cast_precision_loss)]
+    pub const fn as_f64(self) -> f64 {
+        self.0 as f64
+    }
+
     /// A span of whole seconds.
     pub const fn seconds(seconds: u64) -> Self {
         Self(seconds.saturating_mul(1_000))

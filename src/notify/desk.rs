@@ -18,11 +18,7 @@ pub async fn list(call: Call) -> Handled {
 }
 
 async fn list_body(session: &mut Session) -> Handled {
-    let url = session
-        .call
-        .request
-        .url()
-        .map_err(|_| ApiError::invalid("The URL is malformed."))?;
+    let url = session.call.request.url()?;
     let page = Page::of(&url)?;
     session.view().await?;
     let rows = notifications::list(&session.call.env, &session.caller.user_id, &page).await;

@@ -3,12 +3,13 @@
 
 use std::rc::Rc;
 
-use serde_json::json;
-use worker::{AnalyticsEngineDataPointBuilder, Env, Request};
+use serde::Serialize;
+use worker::{AnalyticsEngineDataPointBuilder, Env};
 
 use super::{Stage, Timing};
 use crate::clock;
 use crate::http::Reply;
+use crate::http::incoming::Incoming;
 use crate::limits::{Millis, Span};
 use crate::settings::Settings;
 
@@ -27,10 +28,26 @@ pub struct Watch {
     asked: bool,
 }
 
+/// One call, as the log has it.
+#[derive(Serialize)]
+struct Line<'a> {
+    event: &'static str,
+    request_id: &'a str,
+    method: &'a str,
+    route: &'a str,
+    status: u16,
+    decision: Option<&'a str>,
+    plan: Option<&'a str>,
+    policy: Option<&'a str>,
+    ms: u64,
+    account_ms: Option<u64>,
+    upstream_ms: Option<u64>,
+}
+
 impl Watch {
     /// The call begins.
     pub fn start(
-        request: &Request,
+        request: &Incoming,
         env: &Env,
         settings: &Rc<Settings>,
         timing: Rc<Timing>,
@@ -40,13 +57,8 @@ impl Watch {
             settings: settings.clone(),
             timing,
             began: clock::now(settings),
-            method: request.method().to_string(),
-            asked: request
-                .headers()
-                .get(ASKS)
-                .ok()
-                .flatten()
-                .is_some_and(|text| text != "0"),
+            method: request.method().to_owned(),
+            asked: request.header(ASKS).is_some_and(|text| text != "0"),
         }
     }
 
@@ -57,27 +69,35 @@ impl Watch {
             reply.set("server-timing", self.timing.header(took));
         }
         let route = route_of(path);
-        worker::console_log!("{}", self.line(route, id, reply, took));
+        if self.settings.log_calls {
+            self.log(route, id, reply, took);
+        }
         self.point(route, reply, took);
     }
 
-    fn line(&self, route: &str, id: &str, reply: &Reply, took: Span) -> serde_json::Value {
-        json!({
-            "event": "call",
-            "request_id": id,
-            "method": self.method,
-            "route": route,
-            "status": reply.status,
-            "decision": reply.get("x-sluice-decision"),
-            "plan": reply.notes.plan,
-            "policy": reply.notes.policy,
-            "ms": took.0,
-            "account_ms": self.timing.of(Stage::Account).map(|span| span.0),
-            "upstream_ms": self.timing.of(Stage::Upstream).map(|span| span.0),
-        })
+    fn log(&self, route: &str, id: &str, reply: &Reply, took: Span) {
+        let line = Line {
+            event: "call",
+            request_id: id,
+            method: &self.method,
+            route,
+            status: reply.status,
+            decision: reply.get("x-sluice-decision"),
+            plan: reply.notes.plan.as_deref(),
+            policy: reply.notes.policy.as_deref(),
+            ms: took.0,
+            account_ms: self.timing.of(Stage::Account).map(|span| span.0),
+            upstream_ms: self.timing.of(Stage::Upstream).map(|span| span.0),
+        };
+        if let Ok(line) = serde_json::to_string(&line) {
+            worker::console_log!("{line}");
+        }
     }
 
     fn point(&self, route: &str, reply: &Reply, took: Span) {
+        if !self.settings.analytics {
+            return;
+        }
         let Ok(dataset) = self.env.analytics_engine(ANALYTICS) else {
             return;
         };

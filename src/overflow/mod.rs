@@ -38,10 +38,12 @@ pub struct Later<'a> {
 /// A call that `refused` keeps from passing now: it waits if its plan and its caller let it, else it is
 /// refused.
 pub async fn refused(session: &mut Session, refused: Box<Refused>, later: Later<'_>) -> Handled {
-    let path = session.call.request.path();
     let asked = prefers_async(&session.call.request);
     let body = later.body();
-    if !may_wait(session, &refused) || !(asked || path == SIMPLE_DOOR) || body.len() > MAX_BODY {
+    if !may_wait(session, &refused)
+        || !(asked || session.call.request.path() == SIMPLE_DOOR)
+        || body.len() > MAX_BODY
+    {
         return Err(ApiError::Refused(refused));
     }
     let job = later.job(session, body)?;
@@ -106,7 +108,6 @@ impl Later<'_> {
         let body =
             String::from_utf8(body).map_err(|_| ApiError::invalid("The body is not UTF-8."))?;
         let asker = session.asker();
-        let received: Vec<_> = session.call.request.headers().entries().collect();
         Ok(NewJob {
             job_id: id,
             user_id: session.caller.user_id.clone(),
@@ -114,7 +115,7 @@ impl Later<'_> {
             plan_claim: asker.plan_claim,
             path: self.request.dialect().path().to_owned(),
             endpoint: self.endpoint.to_owned(),
-            headers: headers_to_upstream(&received),
+            headers: headers_to_upstream(session.call.request.headers()),
             body,
             created_at: session.call.now,
             not_before: session.call.now,

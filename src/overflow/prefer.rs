@@ -1,9 +1,8 @@
-use worker::Request;
+use crate::http::incoming::Incoming;
 
 /// Whether the caller would rather have a job than wait: `Prefer: respond-async` (RFC 7240).
-pub fn prefers_async(request: &Request) -> bool {
-    let header = request.headers().get("prefer").ok().flatten();
-    header.is_some_and(|value| names_async(&value))
+pub fn prefers_async(request: &Incoming) -> bool {
+    request.header("prefer").is_some_and(names_async)
 }
 
 /// Preferences are separated by commas, their parameters by semicolons; names come in any case.

@@ -32,6 +32,11 @@ pub async fn plan(env: &Env, id: &str, now: Millis) -> Result<Option<Rc<Plan>>, 
     Ok(read(env, now).await?.get(id).cloned())
 }
 
+/// The plan of this id, if it is known and need not be read again now.
+pub fn at_hand(id: &str, now: Millis) -> Option<Rc<Plan>> {
+    CACHE.with_borrow(|cache| cache.at_hand(now)?.get(id).cloned())
+}
+
 /// All plans by id.
 pub async fn all(env: &Env, now: Millis) -> Result<Rc<Plans>, LedgerError> {
     if let Some(plans) = CACHE.with_borrow_mut(|cache| cache.fresh(now)) {

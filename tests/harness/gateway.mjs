@@ -14,6 +14,7 @@ import { parse } from "smol-toml";
 import { family, signal } from "../../scripts/lib/processes.mjs";
 import { inRoot, root } from "../../scripts/lib/paths.mjs";
 import { documentOf } from "./document.mjs";
+import { message } from "./message.mjs";
 import { createKey, createPlan, createUser, quotaRow, usageRows } from "./rows.mjs";
 import { splitSql } from "./sql.mjs";
 
@@ -175,7 +176,7 @@ class Gateway {
     return this.faults([]);
   }
 
-  /** How often each binding was called since the last `resetCalls`: {"DB.all": 2, "ACCOUNTS.fetch": 1}. */
+  /** How often each binding was called since the last `resetCalls`: {"DB.all": 2, "ACCOUNTS.ask": 1}. */
   calls() {
     return this.#control({ calls: "show" });
   }
@@ -194,7 +195,7 @@ class Gateway {
     return this.#control({ forget: true });
   }
 
-  /** Into one account object: its storage by SQL, its alarm, and what the platform may do to it. */
+  /** Into one account object: its storage by SQL, its alarm, what the platform may do to it, and what others tell it. */
   account(user_id) {
     const control = (op, rest) => this.#control({ account: user_id, op, ...rest });
     return {
@@ -203,6 +204,7 @@ class Gateway {
       runAlarm: () => control("runAlarm"),
       evict: () => control("evict"),
       wipe: () => control("wipe"),
+      tell: (ask) => control("tell", { message: [...message(user_id, ask)] }),
     };
   }
 
@@ -289,7 +291,7 @@ function consoleAssets({ directory, binding, run_worker_first }) {
   return { directory: inRoot(directory), binding, routerConfig: { has_user_worker: true, static_routing: { user_worker, asset_worker } } };
 }
 
-const ownEntry = ["entry.mjs", "faults.mjs", "ai.mjs"].map((name) => `tests/harness/worker/${name}`);
+const ownEntry = [...["entry.mjs", "faults.mjs", "ai.mjs"].map((name) => `tests/harness/worker/${name}`), "tests/harness/message.mjs"];
 
 function modules(worker, entry = ownEntry) {
   const harness = entry.map((path) => ({ type: "ESModule", path: inRoot(path) }));

@@ -56,7 +56,7 @@ pub async fn run(session: &mut Session, route: &Rc<Route>, path: &Path, pass: &P
         timeout: route.timeout(),
         until_last_byte: limits_calls_under_way(session),
     };
-    let left = HangUp::of(&session.call.request);
+    let left = HangUp::of(&session.call.request.raw().signal());
     session.call.context.wait_until(task.run(left, tell));
     let head = told.await.map_err(|_| ApiError::Unavailable("gateway"))?;
     if let Some(standing) = head.standing {
@@ -177,7 +177,7 @@ impl Answer {
         };
         let received: Vec<_> = self.response.headers().entries().collect();
         for (name, value) in headers::to_caller(&received) {
-            reply.append(&name, value);
+            reply.append(name, value);
         }
         reply
     }
@@ -242,24 +242,25 @@ impl Pipe {
 
 fn request(session: &Session, route: &Route, path: &Path) -> Result<Request, JsValue> {
     let caller = &session.call.request;
-    let received: Vec<_> = caller.headers().entries().collect();
     let headers = Headers::new();
-    for (name, value) in headers::to_service(&received, &session.caller.user_id, plan(session)) {
+    for (name, value) in
+        headers::to_service(caller.headers(), &session.caller.user_id, plan(session))
+    {
         headers.append(&name, &value)?;
     }
-    let method = caller.inner().method();
+    let method = caller.method();
     let init = web_sys::RequestInit::new();
-    init.set_method(&method);
+    init.set_method(method);
     init.set_headers(headers.as_ref());
     init.set_redirect(web_sys::RequestRedirect::Manual);
     // An answer made for one user must never be kept for another.
     init.set_cache(RequestCache::NoStore);
-    if !matches!(method.as_str(), "GET" | "HEAD")
-        && let Some(body) = caller.inner().body()
+    if !matches!(method, "GET" | "HEAD")
+        && let Some(body) = caller.raw().body()
     {
         init.set_body(&body);
     }
-    let target = route.target(path, query(&caller.inner().url()));
+    let target = route.target(path, query(caller.address()));
     Ok(web_sys::Request::new_with_str_and_init(&target, &init)?.into())
 }
 

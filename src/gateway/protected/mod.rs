@@ -35,7 +35,7 @@ pub enum Place {
 
 /// Whose path this is.
 pub async fn find(call: &Call) -> Result<Place, ApiError> {
-    let path = match path::Path::normalise(&call.request.path()) {
+    let path = match path::Path::normalise(call.request.path()) {
         Ok(path) => path,
         Err(why) => return Ok(Place::Ambiguous(why)),
     };
@@ -65,16 +65,10 @@ pub async fn serve(call: Call, route: Rc<Route>, path: path::Path) -> Handled {
 
 fn acceptable(session: &Session, route: &Route) -> Result<(), ApiError> {
     let request = &session.call.request;
-    let method = request.inner().method();
-    if !route.takes(&method) {
-        return Err(ApiError::MethodNotAllowed(method));
+    if !route.takes(request.method()) {
+        return Err(ApiError::MethodNotAllowed(request.method().to_owned()));
     }
-    let upgrade = request
-        .headers()
-        .get("upgrade")
-        .ok()
-        .flatten()
-        .unwrap_or_default();
+    let upgrade = request.header("upgrade").unwrap_or_default();
     if upgrade.to_ascii_lowercase().contains("websocket") {
         return Err(ApiError::Invalid {
             message: "WebSockets are not forwarded: their messages could not be counted."

@@ -159,9 +159,9 @@ fn what_is_out_counts_as_used_and_what_comes_back_as_it_was_spent() {
         "held is not left"
     );
     let ended = spend(&mut holding, NOON, "a");
-    holding.settle(&ended, used(7, 8));
+    holding.settle(NOON, &ended, used(7, 8));
     let failed = spend(&mut holding, NOON, "b");
-    holding.settle(&failed, Outcome::Released);
+    holding.settle(NOON, &failed, Outcome::Released);
     let open = spend(&mut holding, NOON, "c");
     let later = NOON.plus(SECOND);
     let returned = holding.give_back();
@@ -197,7 +197,7 @@ fn one_that_never_comes_back_is_booked_in_full_and_put_right_if_it_does() {
     let (before, held, _) = daily(&account, NOON, &limits);
     let month = line(&account, NOON, &limits, PolicyName::MonthlyTokens);
     let ended = spend(&mut holding, NOON, "a");
-    holding.settle(&ended, used(1, 1));
+    holding.settle(NOON, &ended, used(1, 1));
     let end = account.next_lease_end().unwrap();
     assert!(end <= NOON.plus(Span(LENGTH.0 + GRACE.0)));
     assert!(account.reclaim(end));
@@ -258,26 +258,78 @@ fn the_next_one_follows_while_traffic_is_high_and_is_handed_out_once() {
     let mut holding = leased(&mut account, NOON, &limits);
     for index in 0..4 {
         let operation = spend(&mut holding, NOON, index);
-        holding.settle(&operation, used(1, 1));
+        holding.settle(NOON, &operation, used(1, 1));
     }
     let later = NOON.plus(SECOND);
     let returned = holding.give_back();
     let next = id("next");
     let mut follow = |limits: &Limits, returned: &Returned, next: &OperationId| {
-        account.take_back(later, limits, returned);
-        account.follow_on(later, limits, returned, next)
+        let is_new = account.take_back(later, limits, returned);
+        account.follow_on(later, limits, returned, is_new, next)
     };
     let first = follow(&limits, &returned, &next);
     let again = follow(&limits, &returned, &next);
     assert!(first.is_some());
     assert_eq!(first, again);
-    let idle = Holding::new(first.unwrap(), later).give_back();
-    assert_eq!(follow(&limits, &idle, &id("third")), None);
+    let mut busy = Holding::new(first.unwrap(), later);
+    for index in 10..14 {
+        spend(&mut busy, later, index);
+    }
     let blocked = Limits {
         blocked: true,
         ..limits.clone()
     };
-    assert_eq!(follow(&blocked, &returned, &id("fourth")), None);
+    let second = busy.give_back();
+    assert_eq!(follow(&blocked, &second, &id("second")), None);
+    let late = follow(&limits, &returned, &next);
+    assert_eq!(late, None, "a late message finds the lease back already");
+    assert_eq!(daily(&account, later, &limits).1, 0);
+}
+
+#[test]
+fn an_idle_one_has_no_follower() {
+    let limits = roomy();
+    let mut account = Account::new();
+    let returned = leased(&mut account, NOON, &limits).give_back();
+    assert!(account.take_back(NOON, &limits, &returned));
+    assert_eq!(
+        account.follow_on(NOON, &limits, &returned, true, &id("next")),
+        None
+    );
+}
+
+#[test]
+fn what_is_used_under_it_is_told_within_two_seconds_and_a_checkpoint_at_once() {
+    let limits = roomy();
+    let mut account = Account::new();
+    let mut holding = leased(&mut account, NOON, &limits);
+    let short = spend(&mut holding, NOON, "short");
+    let long = spend(&mut holding, NOON, "long");
+    let mut other = holding.clone();
+    let later = NOON.plus(SECOND);
+    assert!(!holding.is_due(later.plus(Span::seconds(2))));
+
+    holding.settle(later, &short, used(5, 5));
+    assert!(!holding.is_due(later.plus(Span(1_999))));
+    let due = later.plus(Span::seconds(2));
+    assert!(holding.is_due(due));
+    assert_eq!(holding.overdue(due.plus(Span(1_500))), Span(1_500));
+    assert!(holding.lasts(due), "calls pass until it is on its way");
+
+    other.settle(later, &short, used(5, 5));
+    assert!(!other.is_due(later));
+    let so_far = Metered {
+        prompt: 5,
+        completion: 500,
+    };
+    assert!(other.checkpoint(later, &long, so_far, Span::minutes(3)));
+    assert!(other.is_due(later));
+    account.take_back(later, &limits, &other.give_back());
+    let before = account.unflushed()[0].completion_tokens;
+    let lease_end = later.plus(Span::minutes(3));
+    assert!(!account.reclaim(Millis(lease_end.0 - 1)));
+    assert!(account.reclaim(lease_end));
+    assert_eq!(account.unflushed()[0].completion_tokens, before + 500);
 }
 
 #[test]
@@ -355,7 +407,7 @@ fn the_headers_of_its_calls_go_down_by_what_it_spends() {
             now.iter().zip(&last).all(|(now, last)| now < last),
             "{now:?} {last:?}"
         );
-        holding.settle(&operation, used(5, 5));
+        holding.settle(NOON, &operation, used(5, 5));
         last = now;
     }
     let here = holding.policies(NOON, &at_first);
@@ -531,13 +583,7 @@ impl World {
             }
             Step::Checkpoint(which) => {
                 if let Some(index) = self.under_way(which) {
-                    let Passed { call, isolate, .. } = &self.passed[index];
-                    let here = self.holdings[*isolate].as_mut();
-                    if !here.is_some_and(|h| h.checkpoint(&call.operation, 0, 1)) {
-                        let now = self.now();
-                        self.account
-                            .checkpoint(now, &call.operation, 0, 1, Span::hours(24));
-                    }
+                    self.checkpoint(index);
                 }
             }
             Step::Return { isolate, again } => self.give_back(isolate, again, index),
@@ -638,6 +684,25 @@ impl World {
         open.nth(which).map(|(index, _)| index)
     }
 
+    /// A call that says how far it is brings its lease back, as it is.
+    fn checkpoint(&mut self, index: usize) {
+        let Passed { call, isolate, .. } = self.passed[index].clone();
+        let (here, now) = (self.clock_of(isolate), self.now());
+        let (so_far, day) = (
+            Metered {
+                prompt: 0,
+                completion: 1,
+            },
+            Span::hours(24),
+        );
+        let holding = self.holdings[isolate].as_mut();
+        if holding.is_some_and(|h| h.checkpoint(here, &call.operation, so_far, day)) {
+            assert!(self.holdings[isolate].as_ref().unwrap().is_due(here));
+            return self.give_back(isolate, true, index + 1_000);
+        }
+        self.account.checkpoint(now, &call.operation, 0, 1, day);
+    }
+
     /// `None`: upstream failed.
     fn settle(&mut self, index: usize, tokens: Option<u64>) {
         let now = self.now();
@@ -648,8 +713,9 @@ impl World {
             ..
         } = self.passed[index].clone();
         let outcome = tokens.map_or(Outcome::Released, |tokens| used(0, tokens));
+        let clock = self.clock_of(isolate);
         let here = self.holdings[isolate].as_mut();
-        let known = here.is_some_and(|h| h.settle(&call.operation, outcome))
+        let known = here.is_some_and(|h| h.settle(clock, &call.operation, outcome))
             || self.account.settle(now, &call.operation, outcome) == SettleResult::Settled;
         if !known {
             // Lost with its lease: it may have used all that was reserved.
@@ -673,9 +739,10 @@ impl World {
         let next = id(format!("next-{index}"));
         let returned = holding.give_back();
         let mut ask = || {
-            self.account.take_back(now, &self.limits, &returned);
+            let (account, limits) = (&mut self.account, &self.limits);
+            let is_new = account.take_back(now, limits, &returned);
             again
-                .then(|| self.account.follow_on(now, &self.limits, &returned, &next))
+                .then(|| account.follow_on(now, limits, &returned, is_new, &next))
                 .flatten()
         };
         let mut handed = ask();

@@ -269,3 +269,27 @@ fn what_came_later_is_behind_the_rest_and_pinned_too() {
     );
     assert_eq!(Account::decode(&bytes, Vec::new()), Ok(account));
 }
+
+#[test]
+fn the_row_is_the_account_packed_whole() {
+    let (limits, mut account, now) = (hourly(1_000), Account::new(), Millis(1_000_000));
+    let whole = |account: &Account| {
+        let bytes = account.encode();
+        assert!(bytes[1..].starts_with(&postcard::to_allocvec(account).unwrap()));
+    };
+    whole(&account);
+    for index in 0..200 {
+        let at = now.plus(Span(index * 10));
+        passes(&mut account, at, &limits, &ask(index, 10, 10));
+        whole(&account);
+        match index % 4 {
+            0 => drop(account.checkpoint(at, &id(index), 10, index, Span::minutes(9))),
+            1 => drop(account.settle(at, &id(index), Outcome::Released)),
+            2 => drop(account.reclaim(at)),
+            _ => account.reset(at, &limits, &[PolicyName::Daily]),
+        }
+        whole(&account);
+    }
+    account.reclaim(now.plus(Span::hours(1)));
+    whole(&account);
+}

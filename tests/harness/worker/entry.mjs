@@ -1,7 +1,8 @@
 // What the harness runs in place of build/index.js: the built Worker with the fault layer around its bindings,
 // and a control door (`POST /__harness`) through which a test sets faults and looks into an account.
-import { WorkerEntrypoint } from "cloudflare:workers";
+import { DurableObject, WorkerEntrypoint } from "cloudflare:workers";
 import * as built from "../../../build/index.js";
+import { answered } from "../message.mjs";
 import { faulty, setRules, takeCalls, takePoints, trapped, trappedBatch } from "./faults.mjs";
 
 export default class Harness extends WorkerEntrypoint {
@@ -34,9 +35,9 @@ export default class Harness extends WorkerEntrypoint {
   }
 }
 
-export class Account {
+export class Account extends DurableObject {
   constructor(ctx, env) {
-    this.ctx = ctx;
+    super(ctx, env);
     this.built = new built.Account(trapped(ctx, "STATE"), faulty(env));
   }
 
@@ -44,12 +45,16 @@ export class Account {
     return new URL(request.url).hostname === "harness" ? this.control(request) : this.built.fetch(request);
   }
 
+  ask(message) {
+    return this.built.ask(message);
+  }
+
   alarm(info) {
     return this.built.alarm(info);
   }
 
   async control(request) {
-    const { op, sql, values } = await request.json();
+    const { op, sql, values, message } = await request.json();
     switch (op) {
       case "sql":
         return Response.json([...this.ctx.storage.sql.exec(sql, ...(values ?? []))]);
@@ -59,6 +64,8 @@ export class Account {
         await this.ctx.storage.deleteAlarm();
         await this.built.alarm();
         return Response.json({});
+      case "tell":
+        return Response.json(answered(await this.built.ask(new Uint8Array(message))));
       case "wipe":
         await this.ctx.storage.deleteAll();
         return this.evict();

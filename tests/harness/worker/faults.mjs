@@ -1,6 +1,7 @@
 // Stands between the built Worker and its bindings, and lets a test make any of them fail.
 // Every wrapper is a Proxy of the real binding, so it keeps the class name that the Worker checks.
 
+import { asked } from "../message.mjs";
 import { fakeAi } from "./ai.mjs";
 
 let rules = [];
@@ -150,6 +151,7 @@ function namespace(accounts, name) {
 
 function stub(target, name, user = target.name ?? "") {
   return around(target, {
+    ask: (bytes) => through(name, "ask", `${user} "${asked(bytes)}"`, () => target.ask(bytes)),
     fetch: (input, init) => {
       const text = async () => `${user} ${input.url ?? input} ${input.clone ? await input.clone().text() : (init?.body ?? "")}`;
       return through(name, "fetch", text, () => target.fetch(input, init));
@@ -202,7 +204,7 @@ const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 /** An answer of the right kind with nonsense in it. */
 function garbage(binding, op, rule) {
   const text = rule.garbage ?? "\u0000garbage{";
-  if (binding === "ACCOUNTS") return new Response(text, { status: rule.status ?? 200 });
+  if (binding === "ACCOUNTS") return op === "ask" ? new TextEncoder().encode(text) : new Response(text, { status: rule.status ?? 200 });
   if (binding === "CACHE") return op === "getWithMetadata" ? { value: text, metadata: null } : text;
   if (binding !== "DB") return undefined;
   const result = { success: true, results: [{ garbage: text }], meta: {} };

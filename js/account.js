@@ -1,0 +1,37 @@
+// One exchange with an account. In Rust every promise that is waited for and every timer costs a few closures, and an
+// exchange has several of each.
+
+/**
+ * Asks a user's account: resolves to the bytes of its answer, to a text that says why there is none, or to undefined
+ * once the budget in ms is used up. `again`: where the way to the account broke, the message is sent once more.
+ */
+export function ask(env, user, message, budget, again) {
+  const bytes = message.slice();
+  return new Promise((resolve) => {
+    const timer = setTimeout(resolve, budget);
+    const end = (told) => {
+      clearTimeout(timer);
+      resolve(told);
+    };
+    const give = (error) => end(String(error));
+    const retry = (error) => (again && !overloaded(error) ? send(env, user, bytes).then(end, give) : give(error));
+    send(env, user, bytes).then(end, retry);
+  });
+}
+
+async function send(env, user, bytes) {
+  return env.ACCOUNTS.getByName(user).ask(bytes);
+}
+
+/** An account that says it has too much to do is left alone. */
+const overloaded = (error) => error?.overloaded || String(error).includes("overloaded");
+
+/** Sets the alarm of an account, so many ms from now. */
+export function arm(state, wait) {
+  state.storage.setAlarm(Date.now() + wait);
+}
+
+/** Writes one cell of an account's storage. */
+export function save(sql, id, body) {
+  sql.exec("INSERT INTO cell (id, body) VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET body = excluded.body", id, body);
+}

@@ -1,0 +1,28 @@
+// What the platform runs: the build, with its object as a class that can be asked by RPC. The runtime lets only those
+// be asked that derive from DurableObject, and does not see it in the build's own, which stands behind a Proxy.
+import { DurableObject } from "cloudflare:workers";
+import { Account as Built, default as worker } from "../build/index.js";
+
+export default worker;
+
+export class Account {
+  constructor(ctx, env) {
+    this.built = new Built(ctx, env);
+  }
+
+  ask(message) {
+    return this.built.ask(message);
+  }
+
+  fetch(request) {
+    return this.built.fetch(request);
+  }
+
+  alarm() {
+    return this.built.alarm();
+  }
+}
+
+// By hand: all that its constructor would do is to keep the context and the environment, which nobody wants here.
+Object.setPrototypeOf(Account, DurableObject);
+Object.setPrototypeOf(Account.prototype, DurableObject.prototype);
