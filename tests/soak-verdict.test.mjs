@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { costsOf, costsOfLost, endingsOf, endsOf, isCaught, lostLeases, worthOf } from "./soak/costs.mjs";
+import { readAnswer, readMessage } from "./soak/packed.mjs";
 import { contradiction, plus } from "./soak/sums.mjs";
 import { growth, widthOf } from "./soak/verdict.mjs";
 import { Witness } from "./soak/witness.mjs";
@@ -14,31 +15,38 @@ const whole = { end: "whole", tokens: [3, 9], pieces: 4, at: 1_050, now: clock }
 const error = { end: "error", at: 1_050, now: clock };
 const killed = { what: "killed", from: 1_100, to: 2_000 };
 
+const number = (n) => (n < 128 ? [n] : [(n & 127) | 128, ...number(Math.floor(n / 128))]);
+const text = (string) => [...number(string.length), ...Buffer.from(string)];
+const base64 = (...bytes) => Buffer.from(bytes.flat()).toString("base64");
+const said = (ask) => base64(2, ask, [0, 0, 0, 0], text("u"), 0);
+const standing = [1, text("p"), text("P"), 0, 0, 0, 0, 0, 0, 0, 0].flat();
+const handedOut = (lease) => (lease ? [1, text(lease[0]), 3, lease[1].flatMap((n) => [1, ...number(n)]), 0, 0].flat() : [0]);
+const admit = (mark) => said([0, text(`op-${mark}`), 1, estimate, 0, 1, 1, 0, 0, 0, 9].flat());
+
 /** The log of a gateway, by what its witness saw. */
 function story() {
   const witness = new Witness();
-  let asked = 0;
+  let exchanges = 0;
   const line = (at, rest) => witness.take(JSON.stringify({ witness: at, now: clock + at, life: "first", ...rest }));
-  const exchange = (at, ask, answer) => {
-    const id = `ask-${++asked}`;
-    line(at, { account: "u", id, ask });
-    if (answer) line(at + 5, { account: "u", id, answer });
+  /** `answer: null`: nobody saw what became of it. */
+  const exchange = (at, asked, answer) => {
+    const id = `ask-${++exchanges}`;
+    line(at, { id, asked });
+    if (answer) line(at + 5, { id, answered: base64(2, answer) });
+  };
+  const asks = (mark, at, answer) => {
+    line(at - 5, { came: mark });
+    line(at - 1, { front: admit(mark), mark });
+    exchange(at, admit(mark), answer);
   };
   return {
     witness,
-    /** A call comes and asks; `answer: null`: nobody saw what became of it. */
-    asks(mark, { at = 1_010, lane = "main", lease, lost = false } = {}) {
-      const ask = { admit: { operation: `op-${mark}`, work: { dispatch: { prompt: estimate } } } };
-      line(at - 5, { came: mark });
-      line(at - 1, { front: ask, mark });
-      exchange(at, ask, lost ? null : { decided: { verdict: { admitted: { reservation: `op-${mark}`, lane } }, lease } });
+    asks(mark, { at = 1_010, lane = 0, lease, lost = false } = {}) {
+      asks(mark, at, lost ? null : [0, 0, 1, text(`op-${mark}`), 0, 0, lane, 0, 0, standing, 0, handedOut(lease)].flat());
       return this;
     },
     isRefused(mark, at = 1_010) {
-      const ask = { admit: { operation: `op-${mark}`, work: { dispatch: { prompt: estimate } } } };
-      line(at - 5, { came: mark });
-      line(at - 1, { front: ask, mark });
-      exchange(at, ask, { decided: { verdict: { refused: {} } } });
+      asks(mark, at, [0, 1, 0, standing, 0, 0].flat());
       return this;
     },
     comes(mark, at = 1_005) {
@@ -46,16 +54,21 @@ function story() {
       return this;
     },
     settles(mark, used, { at = 1_080, lost = false } = {}) {
-      const outcome = used ? { used: { prompt: used[0], completion: used[1] } } : "released";
-      exchange(at, { settle: { operation: `op-${mark}`, outcome } }, lost ? null : { stands: true });
+      exchange(at, said([2, text(`op-${mark}`), used ? [0, ...used.flatMap(number), 0] : 1, 0, 0].flat()), lost ? null : [2]);
+      return this;
+    },
+    /** Told along with another message. */
+    tellsAlong(mark, used, at = 1_080) {
+      exchange(at, base64(2, 15, [0, 0, 0, 0], text("u"), 1, text(`op-${mark}`), 0, used, 0, 0, 0), [4, 1]);
       return this;
     },
     books(mark, used, { at = 1_090 } = {}) {
-      exchange(at, { book_open: { operation: `op-${mark}`, calls: 1, prompt: used[0], completion: used[1] } }, { done: true });
+      exchange(at, said([10, text(`op-${mark}`), 1, used.flatMap(number)].flat()), [4, 1]);
       return this;
     },
     takesBack(lease, at, open = []) {
-      exchange(at, { take_back: { returned: [lease, [], open.map((mark) => [`op-${mark}`, []]), []] } }, { taken_back: {} });
+      const calls = open.flatMap((mark) => [...text(`op-${mark}`), 0]);
+      exchange(at, said([12, text(lease), 5, 1, 1, 1, 0, 1, 1, 1, 3, 1, 9, open.length, calls, 0, 0].flat()), [1, standing, 0].flat());
       return this;
     },
   };
@@ -90,6 +103,26 @@ test("a call that nothing interfered with is exact, and what its account was tol
   assert.match(judged(record("a"), story().asks("a").settles("a", null)).wrong.join(), /came to released/);
   assert.match(judged(record("a"), story().asks("a").settles("a", [3, 9]), { attempts: [whole, whole] }).wrong.join(), /dispatched twice/);
   assert.match(judged(record("a"), story(), { attempts: [] }).wrong.join(), /without the provider/);
+});
+
+test("an end that was told along with another message is as good as one told alone", () => {
+  assert.deepEqual(judged(record("a"), story().asks("a").tellsAlong("a", [3, 9])), { costs: [cost(1, 3, 9)], wrong: [] });
+});
+
+/** Bytes as the tests of src/account/wire.rs pin them: printable ones as they are, others as their number. */
+const pinned = (shown) => new Uint8Array(shown.match(/\[\d+\]|[^]/g).map((one) => (one.length > 1 ? Number(one.slice(1, -1)) : one.charCodeAt(0))));
+
+test("messages and answers are read as src/account/wire.rs writes them", () => {
+  const { user, ask, ended } = readMessage(pinned("[2][0][4]op_1[1][3][1][10][1][1][0][1][1]m[0][232][7][1][5]key_1[0][0][0][1]u[1][4]op_0[0][3][5][0][1][3][1][250][1]"));
+  assert.deepEqual([user, ask.admit, ended[0].operation, ended[0].used], ["u", { operation: "op_1", dispatched: true }, "op_0", [3, 5]]);
+  const settle = readMessage(pinned("[2][2][4]op_1[1][0][0][0][0][0][0][1]u[0]"));
+  assert.deepEqual([settle.ask.settle.operation, settle.ask.settle.used, settle.user], ["op_1", null, "u"]);
+  const back = readMessage(pinned("[2][12][4]op_1[8][1][3][1][1][1][1][1][7][1][5][1][0][1]d[1][208][15][1][4]op_2[7][1][1][1]d[1][10][1][240][147][9][1]Z[1][10][1][2][0][1][4]op_3[0][0][0][0][1]u[0]"));
+  assert.deepEqual([back.ask.take_back.lease, back.ask.take_back.row.slice(0, 5), back.ask.take_back.open, back.user], ["op_1", [3, 1, 1, 7, 5], ["op_2"], "u"]);
+  const { admission, lease } = readAnswer(pinned("[2][0][0][1][4]op_1[1][10][0][0][1][4]rate[0][1][1]p[1]P[0][0][0][1]d[0][0][0][1][5]daily[0][0][10][4][0][6][1][232][7][2][1][184][23][0]")).decided;
+  assert.deepEqual([admission.reservation, admission.lane, lease], ["op_1", "main", null]);
+  const next = readAnswer(pinned("[2][1][1][1]p[1]P[0][0][0][1]d[0][0][0][1][5]daily[0][0][10][4][0][6][1][232][7][2][1][4]op_1[5][1][20][1][208][15][1][160][31][1]d[1][1][1][1][3]m-*[1][6]export"));
+  assert.deepEqual(next.taken_back.lease, { id: "op_1", calls: 20, tokens: 2_000, lasts: 4_000 });
 });
 
 test("a hang-up is as exact as its settlement, which must be one of the things it may have been worth", () => {

@@ -29,7 +29,7 @@ const seed = option("seed", Date.now() % 1_000_000);
 const leases = process.argv.includes("--leases");
 const callersEach = 2;
 const say = (text) => console.log(text);
-const worker = ["tests/soak/worker/entry.mjs", ...["entry.mjs", "faults.mjs", "ai.mjs"].map((name) => `tests/harness/worker/${name}`)];
+const worker = ["soak/worker/entry.mjs", "harness/worker/entry.mjs", "harness/worker/faults.mjs", "harness/worker/ai.mjs", "harness/message.mjs"].map((name) => `tests/${name}`);
 
 say(`soak: ${minutes} minutes, seed ${seed}, leases ${leases ? "on" : "off"}`);
 let chaos;

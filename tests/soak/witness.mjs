@@ -1,6 +1,8 @@
 // What the witness in worker/entry.mjs has written down, read from the gateway's log: who came, what they asked their
 // account for, and what the account said.
 
+import { readAnswer, readMessage } from "./packed.mjs";
+
 /** How long before a kill something must have been answered to have been stored for sure. */
 const storing = 50;
 
@@ -38,8 +40,8 @@ export class Witness {
     if (!this.#lives.has(told.life)) this.#lives.set(told.life, told.witness);
     if (told.came) this.#call(told.came).came.push(told);
     else if (told.front) this.#front(told);
-    else if (told.ask) this.#asked(told);
-    else if (told.answer) this.#answered(told);
+    else if (told.asked) this.#asked(told, readMessage(bytesOf(told.asked)));
+    else if (told.answered) this.#answered(told, readAnswer(bytesOf(told.answered)));
   }
 
   /** "yes" if the account has done for sure what it was asked for, "maybe" if a kill or a move may have prevented it. */
@@ -65,48 +67,49 @@ export class Witness {
   }
 
   #front({ front, mark }) {
+    if (!mark) return;
     // All else may be told for another call.
-    if (mark && front.admit) this.#call(mark).operations.add(front.admit.operation);
+    const { ask } = readMessage(bytesOf(front));
+    if (ask.admit) this.#call(mark).operations.add(ask.admit.operation);
   }
 
-  #asked({ witness, now, life, account: user, id, ask }) {
-    const event = { user, life, asked: { at: witness, now }, answered: null, answer: null };
-    this.#events.set(id, event);
-    if (ask.admit) {
-      event.prompt = ask.admit.work.dispatch?.prompt;
-      this.#operation(ask.admit.operation, user).admits.push(event);
-    }
+  #asked({ witness, now, life, id }, { user, ask, ended }) {
+    const event = () => ({ user, life, asked: { at: witness, now }, answered: null });
+    const events = ended.map(({ operation, used }) => this.#ends(operation, Object.assign(event(), { used })));
+    const asked = event();
+    this.#events.set(id, [...events, asked]);
+    if (ask.admit?.dispatched) this.#operation(ask.admit.operation, user).admits.push(asked);
     const end = ask.settle ?? ask.conclude ?? ask.book_open;
-    if (end) this.#operation(end.operation, user).ends.push(Object.assign(event, endOf(ask, end)));
-    if (ask.take_back) this.#returned(event, ask.take_back.returned, user);
+    if (end) this.#ends(end.operation, Object.assign(asked, { used: end.used, booked: end.booked }));
+    if (ask.take_back) this.#returned(asked, ask.take_back);
   }
 
-  #returned(event, [lease, [, , ended = 0, prompt = 0, completion = 0], open], user) {
+  #ends(operation, event) {
+    this.#operation(operation, event.user).ends.push(event);
+    return event;
+  }
+
+  #returned(event, { lease, row: [, , ended, prompt, completion], open }) {
     event.lease = this.leases.get(lease);
     event.lease?.returned.push(Object.assign(event, { ended, used: [prompt, completion] }));
-    for (const [id] of open) this.#operation(id, user).carried.push(event);
+    for (const id of open) this.#operation(id, event.user).carried.push(event);
   }
 
-  #answered({ witness, now, id, answer }) {
-    const event = this.#events.get(id);
-    if (!event) return;
+  #answered({ witness, now, id }, answer) {
+    const events = this.#events.get(id) ?? [];
     this.#events.delete(id);
-    event.answered = { at: witness, now };
-    event.answer = answer;
-    event.admission = answer.decided?.verdict.admitted;
+    if (answer.not_ready) return;
+    for (const event of events) event.answered = { at: witness, now };
+    const asked = events.at(-1);
+    asked.admission = answer.decided?.admission;
     const lease = answer.decided?.lease ?? answer.taken_back?.lease;
-    if (lease) this.#granted(event, lease);
+    if (lease) this.#granted(asked, lease);
   }
 
-  #granted(event, [id, [calls, tokens, lasts]]) {
-    if (!this.leases.has(id)) this.leases.set(id, { id, user: event.user, calls, tokens: tokens ?? 0, lasts, granted: [], returned: [] });
-    this.leases.get(id).granted.push(event);
+  #granted(event, lease) {
+    if (!this.leases.has(lease.id)) this.leases.set(lease.id, { ...lease, user: event.user, granted: [], returned: [] });
+    this.leases.get(lease.id).granted.push(event);
   }
 }
 
-/** What an operation is said to have come to. */
-function endOf(ask, end) {
-  if (ask.book_open) return { booked: end.calls, used: [end.prompt, end.completion] };
-  if (end.outcome === "released") return { used: null };
-  return { used: [end.outcome.used.prompt, end.outcome.used.completion] };
-}
+const bytesOf = (text) => new Uint8Array(Buffer.from(text, "base64"));

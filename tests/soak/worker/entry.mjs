@@ -20,21 +20,16 @@ export default class Witnessed extends Harness {
 }
 
 export class Account extends Held {
-  constructor(ctx, env) {
-    super(ctx, env);
-    this.env = env;
-  }
-
-  async fetch(request) {
-    if (new URL(request.url).hostname === "harness") return super.fetch(request);
-    const { user, ask } = await request.clone().json();
+  async ask(message) {
     const id = crypto.randomUUID();
-    witness(this.env, { account: user, id, ask });
-    const answer = await super.fetch(request);
-    witness(this.env, { account: user, id, answer: withoutStanding(await answer.clone().json()) });
+    witness(this.env, { id, asked: text(message) });
+    const answer = await super.ask(message);
+    witness(this.env, { id, answered: text(answer) });
     return answer;
   }
 }
+
+const text = (bytes) => btoa(String.fromCharCode(...bytes));
 
 let life;
 
@@ -47,16 +42,12 @@ function witness(env, line) {
 
 /** The environment, with every message that sets out for an account told to `hear`. */
 function overheard(env, hear) {
-  const accounts = around(env.ACCOUNTS, (method) => (...args) => heard(method(...args), hear), "getByName");
-  return { ...env, ACCOUNTS: accounts };
-}
-
-function heard(stub, hear) {
-  const listening = (method) => async (request) => {
-    hear((await request.clone().json()).ask);
-    return method(request);
+  const listening = (ask) => (message) => {
+    hear(text(message));
+    return ask(message);
   };
-  return around(stub, listening, "fetch");
+  const accounts = around(env.ACCOUNTS, (find) => (name) => around(find(name), listening, "ask"), "getByName");
+  return { ...env, ACCOUNTS: accounts };
 }
 
 /** A Proxy in which one method is replaced; it keeps the class name that the Worker checks. */
@@ -69,5 +60,3 @@ function around(target, replace, name) {
     },
   });
 }
-
-const withoutStanding = (answer) => JSON.parse(JSON.stringify(answer, (key, value) => (["standing", "stands"].includes(key) ? true : value)));
