@@ -7,7 +7,6 @@ import { startUpstream } from "./harness/upstream.mjs";
 import { checksum } from "../scripts/lib/keys.mjs";
 
 const worker = `
-import { WorkerEntrypoint } from "cloudflare:workers";
 const bindings = ["DB", "CACHE", "ACCOUNTS", "TASK_QUEUE", "NOTIFY_QUEUE"];
 const ops = {
   names: (env) => bindings.map((name) => env[name].constructor.name),

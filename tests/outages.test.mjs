@@ -186,6 +186,15 @@ test("an answer of the account that is lost charges nothing twice", async () => 
   await booked(user, served);
 });
 
+test("a call that is refused because its account's answer was lost costs nothing", async () => {
+  const user = await caller({ on_outage: "closed" });
+  // The ask is made twice, and its answer is lost twice.
+  await gateway.faults([{ binding: "ACCOUNTS", mode: "commit-then-error", match: user.user_id, times: 2 }]);
+  assert.equal((await timed(() => chat(user.key))).status, 503);
+  await booked(user, 1);
+  assert.equal((await policy(user.key, "daily")).reserved, 0);
+});
+
 test("a publication that only says it was written is written again", async () => {
   const user = await caller();
   await gateway.faults([{ binding: "DB", mode: "garbage", op: "batch", match: "user_quotas", times: 2 }]);

@@ -27,6 +27,8 @@ const CAPACITY: usize = 10_000;
 const MINUTE: Span = Span::minutes(1);
 /// How often a booking is tried at once; afterwards the user's next call or the clock does it.
 const BOOKING_TRIES: u32 = 5;
+/// How often what a refused call may hold is given back.
+const RELEASE_TRIES: u32 = 3;
 /// Most bookings that one isolate remembers.
 const MOST_UNBOOKED: usize = 10_000;
 
@@ -165,16 +167,27 @@ pub async fn book_written(env: &Env, most: u64, now: Millis) -> Result<usize, Le
     Ok(booked)
 }
 
-/// Gives back what the account may have reserved for a call that was never done; else its lease does.
+/// Gives back what the account may have reserved for a call that was never done: it may have heard of the
+/// call although nobody heard its answer. If it stays out of reach, the lease does it.
+pub async fn give_back(env: &Env, user: &str, operation: &OperationId) {
+    for attempt in 0..RELEASE_TRIES {
+        let wait = std::time::Duration::from_millis(500 << attempt);
+        worker::Delay::from(wait).await;
+        let ask = Ask::Settle {
+            operation: operation.clone(),
+            outcome: Outcome::Released,
+            took: Took::default(),
+        };
+        if client::ask(env, user, Asker::default(), ask).await.is_ok() {
+            return;
+        }
+    }
+}
+
 fn release(env: &Env, user: &str, operation: &OperationId) {
-    let (env, user) = (env.clone(), user.to_owned());
-    let ask = Ask::Settle {
-        operation: operation.clone(),
-        outcome: Outcome::Released,
-        took: Took::default(),
-    };
+    let (env, user, operation) = (env.clone(), user.to_owned(), operation.clone());
     worker::wasm_bindgen_futures::spawn_local(async move {
-        let _ = client::ask(&env, &user, Asker::default(), ask).await;
+        give_back(&env, &user, &operation).await;
     });
 }
 

@@ -348,7 +348,13 @@ impl Session {
 
     /// The account store is out: the plan decides (design rule 7).
     async fn without_account(&mut self, call: &limits::Call) -> Result<Pass, ApiError> {
-        let meters = open::pass(&self.call, &self.caller, call).await?;
+        let meters = match open::pass(&self.call, &self.caller, call).await {
+            Ok(meters) => meters,
+            Err(error) => {
+                self.give_back(call.operation.clone());
+                return Err(error);
+            }
+        };
         self.decision = "open";
         self.meters = Some(meters);
         let max_tokens = match call.work {
@@ -362,6 +368,14 @@ impl Session {
             budget: None,
             degraded_to: None,
         })
+    }
+
+    /// Sees to it that a call costs nothing that was refused although its account may have let it through.
+    fn give_back(&self, operation: OperationId) {
+        let (env, user) = (self.call.env.clone(), self.caller.user_id.clone());
+        self.call.context.wait_until(async move {
+            open::give_back(&env, &user, &operation).await;
+        });
     }
 
     /// What an account's answer means that decides nothing.

@@ -233,16 +233,24 @@ class Gateway {
       log: new NoOpLog(),
       cf: false,
       handleRuntimeStdio: (out, err) => {
-        for (const stream of [out, err]) stream.on("data", (bytes) => this.#hear(bytes));
+        for (const stream of [out, err]) this.#hear(stream);
       },
       ...stores,
       ...workerConfig(this.#options, this.#rules),
     };
   }
 
-  #hear(bytes) {
-    this.#logged += bytes;
-    if (process.env.SLUICE_TEST_LOGS) process.stderr.write(bytes);
+  /** Line by line, so that what comes by two ways at once does not run together. */
+  #hear(stream) {
+    let rest = "";
+    stream.setEncoding("utf8");
+    stream.on("data", (text) => {
+      rest += text;
+      const whole = rest.lastIndexOf("\n") + 1;
+      this.#logged += rest.slice(0, whole);
+      rest = rest.slice(whole);
+      if (process.env.SLUICE_TEST_LOGS) process.stderr.write(text);
+    });
   }
 }
 

@@ -4,7 +4,8 @@ import OpenAI from "openai";
 import { setTimeout as pause } from "node:timers/promises";
 
 const patience = 20_000;
-const bound = 48;
+/** Most completion tokens that a call asks for. */
+export const bound = 48;
 
 /** Plans of the soak's users, as the operator's API takes them. */
 export const plans = [
@@ -16,18 +17,57 @@ export const plans = [
   { plan_id: "soak-short", daily_limit: 100_000, monthly_token_limit: 10_000_000, rate: { capacity: 20, refill_per_minute: 300 }, window: { max_requests: 400, minutes: 60 } },
 ];
 
+/** Lets callers call, or holds them back until everybody has waited for their last call's end. */
+export class Gate {
+  #open = Promise.resolve();
+  #let = () => {};
+  #inside = new Set();
+  #closed = false;
+  #over = false;
+
+  open() {
+    this.#closed = false;
+    this.#let();
+  }
+
+  /** Nobody calls any more. */
+  end() {
+    this.#over = true;
+    this.#let();
+  }
+
+  /** Resolves when no call is under way any more. */
+  async close() {
+    if (!this.#closed) this.#open = new Promise((resolve) => (this.#let = resolve));
+    this.#closed = true;
+    while (this.#inside.size > 0) await Promise.all(this.#inside);
+  }
+
+  /** One call, once the gate is open; `false` if it was the end. */
+  async pass(call) {
+    while (this.#closed && !this.#over) await this.#open;
+    if (this.#over) return false;
+    const under = call().finally(() => this.#inside.delete(under));
+    this.#inside.add(under);
+    await under;
+    return true;
+  }
+}
+
 /**
- * Calls as one user until `running()` no longer holds; every call becomes a record in `records`:
- * {mark, user, kind, began, ended, status, decision, result, job}; result is ok, refused, failed, queued, left (the
- * caller hung up) or broken.
+ * Calls as one user until the gate says that it is over; every call becomes a record in `records`:
+ * {mark, user, kind, began, ended, status, decision, requestId, result, job, aborted}; result is ok, refused, failed,
+ * queued, left (the caller hung up) or broken; `aborted`: the caller went before they had seen the end.
  */
-export async function callAs(user, { gateway, rng, records, running }) {
+export async function callAs(user, { gateway, gate, rng, records }) {
   const ways = [raw, raw, rawStream, rawStream, openai, openaiStream, anthropic, anthropicStream, query];
-  while (running()) {
+  const call = async () => {
     const way = user.plan_id === "soak-queue" ? rng.pick([query, query, raw]) : rng.pick(ways);
-    const record = { mark: `call-${records.length}`, user: user.user_id, kind: way.name, began: Date.now(), hangUp: way !== query && rng.chance(0.08) };
+    // Marks of one length, so that all prompts are estimated alike.
+    const record = { mark: markOf(records.length), user: user.user_id, kind: way.name, began: Date.now(), hangUp: way !== query && rng.chance(0.08), aborted: false };
     records.push(record);
     const leave = new AbortController();
+    leave.signal.addEventListener("abort", () => (record.aborted = record.ended === undefined));
     const timers = [setTimeout(() => leave.abort(), patience)];
     if (record.hangUp) timers.push(setTimeout(() => leave.abort(), rng.between(5, 120)));
     record.signal = leave.signal;
@@ -38,21 +78,32 @@ export async function callAs(user, { gateway, rng, records, running }) {
     } catch (error) {
       failed(record, error);
     }
-    timers.forEach(clearTimeout);
     record.ended = Date.now();
-    await pause(rng.between(20, 250));
-  }
+    timers.forEach(clearTimeout);
+  };
+  while (await gate.pass(call)) await pause(rng.between(20, 250));
 }
 
-const prompt = (record) => `${record.mark} says hello`;
+/** Names the n-th call. */
+export const markOf = (n) => `call-${String(n).padStart(6, "0")}`;
+/** What the call of this name says. */
+export const promptOf = (mark) => `${mark} says hello`;
+
+const prompt = (record) => promptOf(record.mark);
+const headersOf = (record) => ({ "x-soak-mark": record.mark });
 const messages = (record) => [{ role: "user", content: prompt(record) }];
 
 async function post(user, path, json, record, gateway) {
-  const headers = { authorization: `Bearer ${user.key}`, "content-type": "application/json" };
+  const headers = { authorization: `Bearer ${user.key}`, "content-type": "application/json", ...headersOf(record) };
   const answer = await gateway.fetch(path, { method: "POST", headers, body: JSON.stringify(json), signal: record.signal });
-  record.status = answer.status;
-  record.decision = answer.headers.get("x-sluice-decision");
+  note(record, answer.status, answer.headers);
   return answer;
+}
+
+function note(record, status, headers) {
+  record.status = status;
+  record.decision = headers.get("x-sluice-decision");
+  record.requestId = headers.get("x-request-id");
 }
 
 async function raw(user, record, gateway) {
@@ -81,13 +132,13 @@ const openaiOf = (user, gateway) => new OpenAI({ apiKey: user.key, baseURL: `${g
 const anthropicOf = (user, gateway) => new Anthropic({ apiKey: user.key, baseURL: gateway.url, maxRetries: 0 });
 
 async function openai(user, record, gateway) {
-  const call = openaiOf(user, gateway).chat.completions.create({ model: "m-small", messages: messages(record), max_tokens: bound }, { signal: record.signal });
+  const call = openaiOf(user, gateway).chat.completions.create({ model: "m-small", messages: messages(record), max_tokens: bound }, { signal: record.signal, headers: headersOf(record) });
   take(record, await call.withResponse());
   record.result = "ok";
 }
 
 async function openaiStream(user, record, gateway) {
-  const call = openaiOf(user, gateway).chat.completions.create({ model: "m-small", messages: messages(record), max_tokens: bound, stream: true }, { signal: record.signal });
+  const call = openaiOf(user, gateway).chat.completions.create({ model: "m-small", messages: messages(record), max_tokens: bound, stream: true }, { signal: record.signal, headers: headersOf(record) });
   const { data } = take(record, await call.withResponse());
   let finish;
   for await (const chunk of data) finish = chunk.choices[0]?.finish_reason ?? finish;
@@ -95,13 +146,13 @@ async function openaiStream(user, record, gateway) {
 }
 
 async function anthropic(user, record, gateway) {
-  const call = anthropicOf(user, gateway).messages.create({ model: "m-small", messages: messages(record), max_tokens: bound }, { signal: record.signal });
+  const call = anthropicOf(user, gateway).messages.create({ model: "m-small", messages: messages(record), max_tokens: bound }, { signal: record.signal, headers: headersOf(record) });
   take(record, await call.withResponse());
   record.result = "ok";
 }
 
 async function anthropicStream(user, record, gateway) {
-  const call = anthropicOf(user, gateway).messages.create({ model: "m-small", messages: messages(record), max_tokens: bound, stream: true }, { signal: record.signal });
+  const call = anthropicOf(user, gateway).messages.create({ model: "m-small", messages: messages(record), max_tokens: bound, stream: true }, { signal: record.signal, headers: headersOf(record) });
   const { data } = take(record, await call.withResponse());
   let last;
   for await (const event of data) last = event.type;
@@ -114,8 +165,7 @@ function ended(record, whole) {
 }
 
 function take(record, answer) {
-  record.status = answer.response.status;
-  record.decision = answer.response.headers.get("x-sluice-decision");
+  note(record, answer.response.status, answer.response.headers);
   return answer;
 }
 
@@ -125,12 +175,9 @@ function refusedOrFailed(status, body) {
 }
 
 function failed(record, error) {
-  const status = error.status ?? record.status;
-  record.decision ??= error.headers?.get?.("x-sluice-decision") ?? null;
   record.why = String(error.message ?? error).slice(0, 120);
-  if (error.status) {
-    record.status = error.status;
+  if (error.status && error.headers) {
+    note(record, error.status, error.headers);
     record.result = refusedOrFailed(error.status, { error: true });
   } else record.result = record.hangUp ? "left" : "broken";
-  record.status ??= status;
 }

@@ -1,170 +1,248 @@
-// What every user must have been charged, by what the callers saw and the provider did, against what the gateway says.
-//
-// A call is exact unless something happened that is documented to leave it open: then it is a range, and the sum of
-// these ranges is reported. Charges are compared by user, as sums, so a small loss can hide in a wide sum of ranges.
-// Everything the gateway says of itself has to agree exactly.
-import { setTimeout as pause } from "node:timers/promises";
+// Judges a soak segment by segment. A segment lies between two quiet points. What the ledger has grown by in between must
+// be, for every user and day, the sum of what the calls of the segment cost by the provider's log, and the sum of what
+// the account was told, both of which are exact but for what an end of the runtime has left open (costs.mjs); and what
+// the gateway says of itself must agree at the segment's end. Nothing that is open in one segment makes another one wider.
+import { bound } from "./callers.mjs";
+import { costsOf, costsOfLease, costsOfLost, endingsOf, lostLeases, worthOf } from "./costs.mjs";
+import { contradiction, distinct } from "./sums.mjs";
 
-/** Most tokens one call of a soak can cost: what is reserved for it. */
-const most = 48 + 24;
-/** Most calls of one lease. */
-const mostLeased = 512;
-/** How long after its end a call's settlement may still be under way. */
-const settling = 5_000;
-/** How long after an outage of the account store what it held up may still be. */
-const recovering = 8_000;
+const counted = { calls: "calls", degraded: "degraded", failed_open: "failed_open", prompt_tokens: "prompt", completion_tokens: "completion" };
+/** Days that are so old may be deleted. */
+const kept = 300 * 86_400_000;
 
-const openEnds = (record) => ["left", "broken"].includes(record.result);
+export class Verdict {
+  differences = [];
+  figures = { exact: 0, open: 0, calls: 0, tokens: 0, byLog: 0, bySettlement: 0, openCalls: 0, openTokens: 0, lost: 0, overshoot: 0 };
+  /** What every job was settled at. */
+  #jobs = new Map();
+  #judged = new Set();
+  #heard = new Set();
+  #leases = new Set();
 
-/** {calls: [least, most], tokens: [least, most], exact} of one call. */
-export function expected(record, attempts, touched) {
-  if (record.job) return null;
-  const answered = attempts.findLast((attempt) => attempt.end !== "error");
-  if (touched) return range(0, 1, 0, most);
-  if (attempts.length === 0) return openEnds(record) ? range(0, 1, 0, most) : range(0, 0, 0, 0);
-  if (record.result === "ok" && answered) return answered.end === "whole" ? range(1, 1, answered.tokens, answered.tokens) : range(1, 1, 1, most);
-  if (openEnds(record)) return answered ? range(1, 1, 1, most) : range(0, 1, 0, most);
-  if (!answered) return range(0, 0, 0, 0);
-  return range(0, 1, 0, most);
+  constructor({ gateway, provider, users, chaos, witness, leases, estimate, say }) {
+    Object.assign(this, { gateway, provider, users, chaos, witness, leases, estimate, say });
+  }
+
+  /** Judges the calls in `records`, all those between the quiet points `before` and `after`. */
+  async judge(name, records, before, after) {
+    await this.chaos.noteJobs();
+    this.witness.read(this.gateway.logs());
+    const widths = { calls: 0, tokens: 0 };
+    for (const user of this.users) {
+      const note = (text) => this.#note(`${name}: ${user.user_id}: ${text}`);
+      const theirs = records.filter((record) => record.user === user.user_id);
+      const told = this.#told(user);
+      const lists = [...this.#calls(user, theirs, note), ...this.#ofJobs(user, note), ...this.#ofLeases(user, note)];
+      const grown = growth(before.days[user.user_id], after.days[user.user_id], this.chaos.now());
+      for (const [by, one] of [["the provider's log", lists], ["what the account was told", told]]) {
+        const why = contradiction(one, grown);
+        if (why) note(`by ${by}: ${why}`);
+      }
+      // Both hold, so the ledger is as narrow as the narrower of them.
+      const width = [lists, told].map(widthOf).reduce((a, b) => (b.calls < a.calls ? b : a));
+      widths.calls += width.calls;
+      widths.tokens += width.tokens;
+      this.figures.calls += sumOf(grown, "calls");
+      this.figures.tokens += sumOf(grown, "prompt") + sumOf(grown, "completion");
+      await this.#agrees(user, after.days[user.user_id], note);
+      this.#overshoot(user, after.days[user.user_id], note);
+    }
+    this.figures[widths.calls === 0 ? "exact" : "open"] += 1;
+    this.figures.openCalls += widths.calls;
+    this.figures.openTokens += widths.tokens;
+    this.say(`${name}: ${records.length} calls, ${widths.calls === 0 ? "exact" : `${widths.calls} open by ${widths.tokens} tokens`}, differences so far ${this.differences.length}`);
+  }
+
+  /** How many calls and leases of this segment have not been seen to end. */
+  unsettled() {
+    this.witness.read(this.gateway.logs());
+    return this.users.reduce((count, user) => {
+      const known = this.#known(user);
+      const open = this.#operationsOf(user).filter((one) => endingsOf(one, known).some(({ why }) => why === "lapsed"));
+      return count + open.length + lostLeases(this.#leasesOf(user), known).length;
+    }, 0);
+  }
+
+  #operationsOf({ user_id }) {
+    return [...this.witness.operations.values()].filter((one) => one.user === user_id && !this.#heard.has(one.id));
+  }
+
+  #note(text) {
+    this.differences.push(text);
+    this.say(`DIFFERENCE ${text}`);
+  }
+
+  /** The costs of all that the account was told and has answered since the last segment. */
+  #told(user) {
+    const lists = [];
+    for (const operation of this.#operationsOf(user)) {
+      const endings = endingsOf(operation, this.#known(user));
+      // A job that was refused asks again.
+      if (endings.some(({ why }) => why !== "refused")) this.#heard.add(operation.id);
+      lists.push(endings.map(({ cost }) => cost));
+    }
+    for (const lease of this.#leasesOf(user)) lists.push(costsOfLease(lease, this.#known(user)));
+    return lists.map(distinct);
+  }
+
+  #calls(user, records, note) {
+    const jobs = new Set([...this.chaos.jobs.values()].map((job) => job.mark));
+    const lost = lostLeases(this.#leasesOf(user), this.#known(user));
+    return records.map((record) => {
+      const { mark } = record;
+      this.#log(record, note);
+      if (record.job && !this.chaos.jobs.has(record.job)) note(`${mark} was promised a job that is nowhere`);
+      // A job's calls of its provider are the job's.
+      const attempts = jobs.has(mark) ? [] : this.provider.attempts(mark);
+      const { costs, wrong } = costsOf(record, { ...this.#known(user), attempts, seen: this.witness.calls.get(mark), lost });
+      for (const text of wrong) note(`${mark} (${record.kind}, ${record.result}, ${record.status ?? "no answer"}) ${text}`);
+      if (costs.length === 1) this.figures[worthOf(attempts, record.aborted, this.estimate).length === 1 ? "byLog" : "bySettlement"] += 1;
+      return costs;
+    });
+  }
+
+  /** A caller who has seen the head of an answer finds it in the gateway's log, once. */
+  #log({ mark, requestId, status }, note) {
+    if (status === 500) note(`${mark} was answered 500`);
+    if (!requestId) return;
+    const logged = this.witness.logged.get(requestId) ?? [];
+    if (logged.length !== 1 || logged[0] !== status) note(`${mark} was answered ${status}, and the log says ${logged.join(", ") || "nothing"}`);
+  }
+
+  #known({ plan }) {
+    const { witness, leases, estimate } = this;
+    return { witness, leases, estimate, spells: this.chaos.spells, degrades: plan.over_quota?.strategy === "degrade" };
+  }
+
+  /** A job is charged once, in the segment that it ended in, and by the provider's log. */
+  #ofJobs(user, note) {
+    const lists = [];
+    for (const job of this.chaos.jobs.values()) {
+      if (job.user_id !== user.user_id) continue;
+      const fresh = [...this.witness.operations.values()].filter(({ id }) => id.split(":")[0] === job.job_id && !this.#judged.has(id));
+      for (const operation of fresh) {
+        const endings = endingsOf(operation, this.#known(user));
+        if (endings.every(({ why }) => why === "refused")) continue;
+        this.#judged.add(operation.id);
+        lists.push(this.#endOfJob(job, endings, note));
+      }
+      this.#closed(job, note);
+    }
+    return lists;
+  }
+
+  #endOfJob(job, endings, note) {
+    // A kill may have let it run twice.
+    const worth = this.provider.attempts(job.mark).flatMap((attempt) => worthOf([attempt], false, this.estimate)).map(String);
+    for (const { used } of endings.filter(({ why }) => why === "told")) {
+      if (!worth.includes(`1,${used}`)) note(`${job.job_id} was settled at ${used}, and the provider's log says ${worth.join(" or ")}`);
+      this.#jobs.set(job.job_id, new Set(this.#jobs.get(job.job_id)).add(String(used)));
+    }
+    const ended = endings.filter(({ why }) => why !== "lapsed");
+    if (ended.length === 0) note(`${job.job_id} was let through and never settled`);
+    return (ended.length > 0 ? ended : endings).map(({ cost }) => cost);
+  }
+
+  #closed({ job_id, status, prompt_tokens, completion_tokens }, note) {
+    const told = [...(this.#jobs.get(job_id) ?? ["nothing"])].join(" and ");
+    const must = status === "succeeded" ? `${prompt_tokens},${completion_tokens}` : "nothing";
+    if (told !== must) note(`${job_id} has ${status}, which costs ${must}, and was settled at ${told}`);
+  }
+
+  #leasesOf(user) {
+    return [...this.witness.leases.values()].filter((lease) => lease.user === user.user_id && !this.#leases.has(lease.id));
+  }
+
+  #ofLeases(user, note) {
+    const theirs = this.#leasesOf(user);
+    const lost = lostLeases(theirs, this.#known(user));
+    for (const lease of theirs) this.#leases.add(lease.id);
+    this.figures.lost += lost.length;
+    return lost.map((lease) => {
+      const { costs, wrong } = costsOfLost(lease, this.#known(user));
+      wrong.forEach(note);
+      return costs;
+    });
+  }
+
+  /** Account, quota page, `user_quotas` and `daily_usage` say one and the same; asked again if a day ended meanwhile. */
+  async #agrees(user, days, note) {
+    const date = () => new Date(this.chaos.now()).toISOString().slice(0, 10);
+    let found;
+    for (let asked; asked !== date(); ) {
+      asked = date();
+      found = [];
+      await this.#compare(user, days, (text) => found.push(text));
+    }
+    found.forEach(note);
+  }
+
+  async #compare(user, days, note) {
+    const quota = await this.gateway.call("/api/quota", { key: user.key });
+    if (quota.status !== 200) return note(`the quota page is ${quota.status}`);
+    const row = await this.gateway.quotaRow(user.user_id);
+    if (!row) return days.length > 0 && note("the ledger has no row");
+    const now = new Date(this.chaos.now()).toISOString();
+    const today = days.find((day) => day.date === now.slice(0, 10));
+    const month = days.filter((day) => day.date.startsWith(now.slice(0, 7)));
+    const tokens = month.reduce((total, day) => total + day.prompt_tokens + day.completion_tokens, 0);
+    const plain = (today?.calls ?? 0) - (today?.degraded ?? 0);
+    const same = (what, ...values) => new Set(values).size > 1 && note(`${what}: ${values.join(" / ")}`);
+    const policy = (name) => quota.body.policies.find((one) => one.name === name);
+    // A row whose period is over is of that period; the account has begun another one.
+    const runs = (end) => new Date(end) > new Date(now);
+    if (policy("daily")) same("calls of today by account, row and day", policy("daily").used, ...(runs(row.reset_at) ? [row.used_today] : []), plain);
+    if (policy("monthly-tokens")) same("tokens of the month by account, row and days", policy("monthly-tokens").used, ...(runs(row.month_reset_at) ? [row.tokens_used_this_month] : []), tokens);
+    for (const { name, reserved } of quota.body.policies) if (reserved !== 0) note(`${name} still holds ${reserved}`);
+  }
+
+  /** No day and no month passes the highest limit that was in force in it; calls that passed an outage have their own bound. */
+  #overshoot({ plan }, days, note) {
+    const over = (text) => {
+      this.figures.overshoot += 1;
+      note(text);
+    };
+    const months = new Map();
+    for (const day of days) {
+      const began = Date.parse(day.date);
+      const most = plan.daily_limit === null ? Infinity : this.chaos.highest(plan, "daily_limit", began, began + 86_400_000);
+      const plain = day.calls - day.degraded - day.failed_open;
+      if (plain > most) over(`${day.date}: ${plain} calls of ${most}`);
+      const month = months.get(day.date.slice(0, 7)) ?? { tokens: 0, open: 0 };
+      month.tokens += day.prompt_tokens + day.completion_tokens;
+      month.open += day.failed_open;
+      months.set(day.date.slice(0, 7), month);
+    }
+    for (const [name, { tokens, open }] of months) {
+      const began = Date.parse(`${name}-01`);
+      const most = this.chaos.highest(plan, "monthly_token_limit", began, began + 32 * 86_400_000) + open * (this.estimate + bound);
+      if (tokens > most) over(`${name}: ${tokens} tokens of ${most}, ${open} calls of outages among them`);
+    }
+  }
 }
 
-function range(leastCalls, mostCalls, leastTokens, mostTokens) {
-  return { calls: [leastCalls, mostCalls], tokens: [leastTokens, mostTokens], exact: leastCalls === mostCalls && leastTokens === mostTokens };
+/** What the ledger's days have grown by, as a cost. */
+export function growth(before, after, now) {
+  const grown = {};
+  for (const date of new Set([...before, ...after].map((day) => day.date))) {
+    const [was, is] = [before, after].map((days) => days.find((day) => day.date === date));
+    if (!is && Date.parse(date) < now - kept) continue;
+    for (const [column, name] of Object.entries(counted)) {
+      const more = (is?.[column] ?? 0) - (was?.[column] ?? 0);
+      if (more !== 0) grown[`${date} ${name}`] = more;
+    }
+  }
+  return grown;
 }
 
-/**
- * Whether an end of the runtime may have caught a call before it was settled. While the account store is out, and for
- * a moment after, all that has ended since may still wait.
- */
-export function touches(record, spells) {
-  const outages = spells.filter(({ what }) => /accounts/.test(what));
-  return spells.some((end) => {
-    if (!["killed", "restarted"].includes(end.what) || record.began > end.to) return false;
-    const held = outages.filter((one) => one.from <= end.from && one.to >= end.from - recovering);
-    const since = Math.min(end.from, ...held.map((one) => one.from)) - settling;
-    return record.ended >= since;
+/** How many of the lists are open, and by how many tokens. */
+export function widthOf(lists) {
+  const open = lists.filter((list) => list.length > 1);
+  const tokens = open.map((list) => {
+    const each = list.map((cost) => sumOf(cost, "prompt") + sumOf(cost, "completion"));
+    return Math.max(...each) - Math.min(...each);
   });
+  return { calls: open.length, tokens: tokens.reduce((a, b) => a + b, 0) };
 }
 
-/** Given back in vain: the provider failed while the account store was out, and the lease had to end it. */
-export function releasedInVain(record, attempts, spells) {
-  const failed = attempts.length > 0 && attempts.every((attempt) => attempt.end === "error");
-  return failed && spells.some(({ what, from, to }) => /account/.test(what) && from <= record.ended + settling && to >= record.began);
-}
-
-/** The most that leases can be charged beyond their calls: what did not come back when something ended is taken for spent. */
-export function lostLeases(spells) {
-  const ends = spells.filter(({ what }) => ["killed", "restarted"].includes(what) || /accounts/.test(what));
-  // One lease is out, and one may be on its way back.
-  const calls = ends.length * 2 * mostLeased;
-  return range(0, calls, 0, calls * most);
-}
-
-/** Compares everything; gives the differences, one sentence each, and the figures. */
-export async function judge({ gateway, provider, records, users, chaos, limits, leases }) {
-  const differences = [];
-  const figures = { exact: 0, bounded: 0, openCalls: 0, openTokens: 0, jobs: 0, charged: 0, tokens: 0 };
-  await chaos.noteJobs();
-  for (const user of users) {
-    const note = (text) => differences.push(`${user.user_id}: ${text}`);
-    const days = await gateway.usageRows(user.user_id);
-    const jobs = [...chaos.jobs.values()].filter((job) => job.user_id === user.user_id);
-    await agrees(gateway, user, days, chaos, note);
-    const sum = (field) => days.reduce((total, row) => total + row[field], 0);
-    const charged = { calls: sum("calls"), tokens: sum("prompt_tokens") + sum("completion_tokens") };
-    const must = { calls: [0, 0], tokens: [0, 0] };
-    const add = (one) => ["calls", "tokens"].forEach((unit) => [0, 1].forEach((end) => (must[unit][end] += one[unit][end])));
-    for (const record of records.filter((one) => one.user === user.user_id)) {
-      const attempts = provider.attempts(record.mark);
-      if (record.job && !chaos.jobs.has(record.job)) note(`${record.mark} was promised a job that is nowhere`);
-      const killed = touches(record, chaos.spells);
-      if (record.status === 500 && !killed) note(`${record.mark} was answered 500`);
-      const open = killed || releasedInVain(record, attempts, chaos.spells);
-      const one = expected(record, attempts, open);
-      if (!one) continue;
-      add(one);
-      figures[one.exact ? "exact" : "bounded"] += 1;
-      figures.openCalls += one.calls[1] - one.calls[0];
-      figures.openTokens += one.tokens[1] - one.tokens[0];
-    }
-    for (const job of jobs) add(ofJob(job));
-    if (leases) add(lostLeases(chaos.spells));
-    figures.jobs += jobs.length;
-    figures.charged += charged.calls;
-    figures.tokens += charged.tokens;
-    for (const unit of ["calls", "tokens"]) {
-      const [least, greatest] = must[unit];
-      if (charged[unit] < least || charged[unit] > greatest) note(`charged ${charged[unit]} ${unit}, must be ${least} to ${greatest}`);
-    }
-    overshoot(user, days, limits, note);
-  }
-  return { differences, figures };
-}
-
-/** A job is charged once if it succeeded, by what its row says, and not at all otherwise. */
-function ofJob({ status, prompt_tokens, completion_tokens, job_id }) {
-  if (status === "running") throw new Error(`job ${job_id} still runs`);
-  if (status !== "succeeded") return range(0, 0, 0, 0);
-  const tokens = prompt_tokens + completion_tokens;
-  return range(1, 1, tokens, tokens);
-}
-
-/** Account, quota page, `user_quotas` and `daily_usage` say one and the same. */
-async function agrees(gateway, user, days, chaos, note) {
-  const quota = await gateway.call("/api/quota", { key: user.key });
-  if (quota.status !== 200) return note(`the quota page is ${quota.status}`);
-  const row = await gateway.quotaRow(user.user_id);
-  if (!row) return note("the ledger has no row");
-  const now = new Date(chaos.now()).toISOString();
-  const today = days.find((day) => day.date === now.slice(0, 10));
-  const month = days.filter((day) => day.date.startsWith(now.slice(0, 7)));
-  const tokens = month.reduce((total, day) => total + day.prompt_tokens + day.completion_tokens, 0);
-  const plain = (today?.calls ?? 0) - (today?.degraded ?? 0);
-  const same = (what, ...values) => new Set(values).size > 1 && note(`${what}: ${values.join(" / ")}`);
-  const policy = (name) => quota.body.policies.find((one) => one.name === name);
-  // A row whose period is over is of that period; the account has begun another one.
-  const runs = (end) => new Date(end) > new Date(now);
-  if (policy("daily")) same("calls of today by account, row and day", policy("daily").used, ...(runs(row.reset_at) ? [row.used_today] : []), plain);
-  if (policy("monthly-tokens")) same("tokens of the month by account, row and days", policy("monthly-tokens").used, ...(runs(row.month_reset_at) ? [row.tokens_used_this_month] : []), tokens);
-  for (const { name, reserved } of quota.body.policies) if (reserved !== 0) note(`${name} still holds ${reserved}`);
-}
-
-/** No day and no month passes the highest limit that was in force; calls that passed an outage have their own bound. */
-function overshoot(user, days, limits, note) {
-  const { daily, monthly } = limits(user);
-  const months = new Map();
-  for (const day of days) {
-    const plain = day.calls - day.degraded - day.failed_open;
-    if (daily !== null && plain > daily) note(`${day.date}: ${plain} calls of ${daily}`);
-    const month = months.get(day.date.slice(0, 7)) ?? { tokens: 0, open: 0 };
-    month.tokens += day.prompt_tokens + day.completion_tokens;
-    month.open += day.failed_open;
-    months.set(day.date.slice(0, 7), month);
-  }
-  for (const [name, { tokens, open }] of months) {
-    if (tokens > monthly + open * most) note(`${name}: ${tokens} tokens of ${monthly}, and ${open} calls of outages`);
-  }
-}
-
-/** Nothing is under way any more and nothing waits to be published, booked or told. */
-export async function quiesce({ gateway, chaos, users }) {
-  // Every lease of a call that was killed ends within five minutes.
-  await chaos.restart(6 * 60_000);
-  const waiting = async () => {
-    const open = await gateway.d1.prepare("SELECT COUNT(*) AS n FROM open_calls WHERE booked_at_ms IS NULL").first("n");
-    const running = await gateway.d1.prepare("SELECT COUNT(*) AS n FROM jobs WHERE status = 'running' OR (finished_at_ms IS NOT NULL AND closed = 0)").first("n");
-    return { open, running };
-  };
-  for (let round = 0; round < 30; round++) {
-    await gateway.scheduled();
-    for (const user of users) {
-      await gateway.call("/api/quota", { key: user.key });
-      await gateway.account(user.user_id).runAlarm();
-    }
-    const { open, running } = await waiting();
-    const drift = await gateway.admin("/admin/reconcile", { json: {} });
-    if (open + running === 0 && drift.status === 200 && drift.body.drifted === 0 && round >= 2) return;
-    await pause(1_000);
-  }
-  throw new Error(`still waiting after all: ${JSON.stringify(await waiting())}`);
-}
+const sumOf = (cost, name) => Object.entries(cost).reduce((sum, [key, n]) => (key.endsWith(` ${name}`) ? sum + n : sum), 0);
