@@ -18,8 +18,13 @@ export default class Harness extends WorkerEntrypoint {
     return this.#give("scheduled", event);
   }
 
+  /** What the Worker sees in place of its bindings. */
+  bindings() {
+    return faulty(this.env);
+  }
+
   #give(name, event) {
-    return built.default[name](event, faulty(this.env), trapped(this.ctx, "CONTEXT"));
+    return built.default[name](event, this.bindings(), trapped(this.ctx, "CONTEXT"));
   }
 
   async control(request) {
