@@ -152,6 +152,7 @@ struct User {
     key_in_kv_until: Millis,
     setting: Setting,
     unsaved: bool,
+    publishes_from: Millis,
     armed: Option<Millis>,
     alarms: u64,
     serial: u64,
@@ -168,6 +169,7 @@ impl User {
             key_in_kv_until: Millis(0),
             setting,
             unsaved: false,
+            publishes_from: Millis(0),
             armed: None,
             alarms: 0,
             serial: 0,
@@ -282,7 +284,7 @@ impl User {
     fn answer(&mut self, now: Millis, call: u64, isolate: usize) {
         let operation = OperationId(format!("op_{call}"));
         let holding = self.isolates[isolate].lease.as_mut();
-        if holding.is_none_or(|held| !held.settle(&operation, USED)) {
+        if holding.is_none_or(|held| !held.settle(now, &operation, USED)) {
             self.isolates[isolate].ended.push(operation);
             self.later(now.plus(RIDE), Event::Ride { isolate });
         }
@@ -306,9 +308,12 @@ impl User {
         let returned = self.isolates[isolate].lease.take().unwrap().give_back();
         self.tell(now, isolate);
         let limits = self.limits.clone();
-        self.account().take_back(now, &limits, &returned);
+        let is_new = self.account().take_back(now, &limits, &returned);
         let next = follows.then(|| self.operation());
-        let handed = next.and_then(|id| self.account().follow_on(now, &limits, &returned, &id));
+        let handed = next.and_then(|id| {
+            let account = self.account();
+            account.follow_on(now, &limits, &returned, is_new, &id)
+        });
         self.hold(now, isolate, handed, since);
         self.store(now);
     }
@@ -318,6 +323,20 @@ impl User {
         self.asked.object_requests += 1.0;
         self.save();
         self.arm(now.plus(self.setting.delay));
+        if self.account().next_lease_end().is_none() {
+            self.publish(now);
+        }
+    }
+
+    /// Not more often than once in `LEDGER_DELAY_MS`.
+    fn publish(&mut self, now: Millis) {
+        if self.account().has_unflushed() && self.publishes_from <= now {
+            let seq = self.account().quota_snapshot(now).seq;
+            self.account().flushed(seq);
+            self.unsaved = true;
+            self.asked.publications += 1.0;
+            self.publishes_from = now.plus(self.setting.delay);
+        }
     }
 
     fn save(&mut self) {
@@ -339,14 +358,12 @@ impl User {
     fn wake(&mut self, now: Millis) {
         self.armed = None;
         self.asked.object_requests += 1.0;
-        if self.account().has_unflushed() {
-            let seq = self.account().quota_snapshot(now).seq;
-            self.account().flushed(seq);
-            self.unsaved = true;
-            self.asked.publications += 1.0;
-        }
+        self.publish(now);
         if self.unsaved {
             self.save();
+        }
+        if self.account().has_unflushed() {
+            return self.arm(self.publishes_from);
         }
         if let Some(end) = self.account().next_lease_end() {
             let wait = end.since(now).max(Span::seconds(1));

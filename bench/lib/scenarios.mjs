@@ -22,6 +22,7 @@ const starters = {
   "hono-kv": { start: startPlain, people: honoUser },
   sluice: { start: startSluice, people: (worker) => sluiceUsers(worker, crowdSize) },
   /** Each call asks the account. */
+  logging: { start: (options) => startSluice({ ...options, vars: { LOG_CALLS: "true" } }), people: (worker) => sluiceUsers(worker, 1) },
   hopping: { start: (options) => startSluice({ ...options, vars: { LEASES: "false" } }), people: (worker) => sluiceUsers(worker, 1) },
 };
 
@@ -32,6 +33,7 @@ const rows = [
   { id: "hono-kv", name: "Hono limiter, KV get and put, D1 after", base: "passthrough", on: "hono-kv", messages: (key) => [chat(key)], ...whole },
   { id: "admitted", name: "Sluice, admitted, one user", base: "passthrough", on: "sluice", messages: ({ admitted }) => [chat(admitted)], ...whole },
   { id: "hopping", name: "Sluice, admitted, one user, without leases", base: "passthrough", on: "hopping", messages: ({ admitted }) => [chat(admitted)], ...whole },
+  { id: "logged", name: "Sluice, admitted, one user, a line in the log each", base: "passthrough", on: "logging", messages: ({ admitted }) => [chat(admitted)], ...whole },
   { id: "crowd", name: `Sluice, admitted, ${crowdSize} users (Zipf)`, base: "passthrough", on: "sluice", messages: ({ crowd }) => crowd.map(({ key }) => chat(key)), order: () => zipf(crowdSize, 65_536), ...whole },
   { id: "sparse", name: `Sluice, admitted, ${crowdSize} users in turn`, base: "passthrough", on: "sluice", messages: ({ crowd }) => crowd.map(({ key }) => chat(key)), ...whole },
   { id: "refused", name: "Sluice, refused (daily quota used up)", base: "passthrough", on: "sluice", messages: ({ refused }) => [chat(refused)], before: ({ refused }, worker) => spend(worker, refused), ...limited },
@@ -47,7 +49,7 @@ export const rowIds = rows.map(({ id }) => id);
 export const measuredRows = rowIds.filter((id) => id !== "sparse");
 
 /** The rows whose operations are counted: the passthrough has none. */
-export const countedRows = rowIds.filter((id) => !["passthrough", "passthrough-stream", "hopping"].includes(id));
+export const countedRows = rowIds.filter((id) => !["passthrough", "passthrough-stream", "hopping", "logged"].includes(id));
 
 /** Starts the Workers that these rows call, and gives the rows; `options` are those of the Workers. */
 export async function prepare(ids, options) {
