@@ -19,7 +19,12 @@ export default class Harness extends WorkerEntrypoint {
   }
 
   #give(name, event) {
-    return built.default[name](event, faulty(this.env), trapped(this.ctx, "CONTEXT"));
+    return built.default[name](event, this.bindings(), trapped(this.ctx, "CONTEXT"));
+  }
+
+  /** The environment as the built Worker sees it. */
+  bindings() {
+    return faulty(this.env);
   }
 
   async control(request) {

@@ -7,15 +7,14 @@ import Harness, { Account as Held } from "../../harness/worker/entry.mjs";
 const named = "x-soak-mark";
 
 export default class Witnessed extends Harness {
-  constructor(ctx, env) {
-    super(ctx, env);
-    this.built.env = overheard(this.built.env, (ask) => witness(env, { front: ask, mark: this.mark }));
-  }
-
   fetch(request) {
     this.mark = request.headers.get(named);
     if (this.mark) witness(this.env, { came: this.mark });
     return super.fetch(request);
+  }
+
+  bindings() {
+    return overheard(super.bindings(), (message) => witness(this.env, { front: message, mark: this.mark }));
   }
 }
 
