@@ -3,8 +3,8 @@
 // contradict each other something is wrong with this one call, and `wrong` says what.
 import { distinct, plus } from "./sums.mjs";
 
-/** How long after its end a call's settlement may still be under way. */
-const settling = 1_000;
+/** How long after its end a call's settlement may still be under way: it rides with a message, which may be lost. */
+const settling = 7_000;
 /** How long after an outage of the account store what it held up may still be. */
 const recovering = 12_000;
 /** How long the account waits for a lease beyond its end. */
@@ -64,7 +64,8 @@ const meetsOutage = (record, spells) => spells.some((spell) => hidesAccounts(spe
 export function costsOf(record, known) {
   const { attempts, seen, spells, estimate } = known;
   const caught = isCaught(record, spells);
-  const left = record.aborted || caught;
+  // Whoever has seen the whole answer was relayed the whole.
+  const left = record.aborted || (caught && record.result !== "ok");
   const worth = worthOf(attempts, left, estimate);
   const wrong = attempts.filter((attempt) => attempt.end !== "error").length > 1 ? ["was dispatched twice"] : [];
   if (record.result === "ok" && attempts.length === 0) wrong.push("was answered without the provider");
