@@ -7,6 +7,8 @@ import { distinct, plus } from "./sums.mjs";
 const settling = 7_000;
 /** How long after an outage of the account store what it held up may still be. */
 const recovering = 12_000;
+/** How much later than it ends a lease may still have let a call pass that reaches its provider. */
+const slack = 1_000;
 /** How long the account waits for a lease beyond its end. */
 const grace = 6_000;
 
@@ -166,7 +168,7 @@ export function lostLeases(leases, { witness, spells }) {
     if (returned.includes("yes")) continue;
     const from = lease.granted[0].asked.at;
     const sure = granted.includes("yes") && returned.length === 0;
-    lost.push({ lease, from, to: from + lease.lasts + settling, sure });
+    lost.push({ lease, from, to: from + lease.lasts + slack, sure });
   }
   return lost;
 }
