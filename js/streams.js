@@ -123,15 +123,17 @@ class Inlet {
     if (this.#gatherer === null) return written;
     this.#run = Date.now() - this.#since <= HASTE ? this.#run + 1 : 0;
     if (!this.#gatherer && this.#run >= RUN) this.#gather();
-    // A full buffer: there is more to take.
-    if (!this.#gatherer || this.#run === 0 || chunk.byteLength === MOST) return written;
-    return this.#beat(written);
+    if (!this.#gatherer) return written;
+    // Of a full buffer there is more to take.
+    return this.#beat(written, this.#run > 0 && chunk.byteLength < MOST);
   }
 
-  async #beat(written) {
+  /** Until the caller has this chunk; with `whole`, for a beat at the least. */
+  async #beat(written, whole) {
     let isWritten = !written;
-    written?.then(() => (isWritten = true));
-    await new Promise((resolve) => setTimeout(resolve, BEAT));
+    const isTaken = written?.then(() => (isWritten = true));
+    const beat = new Promise((resolve) => setTimeout(resolve, BEAT));
+    await (whole ? beat : Promise.race([beat, isTaken]));
     if (!isWritten) this.#stopGathering();
     return written;
   }

@@ -18,13 +18,13 @@ export default class Harness extends WorkerEntrypoint {
     return this.#give("scheduled", event);
   }
 
-  #give(name, event) {
-    return built.default[name](event, this.bindings(), trapped(this.ctx, "CONTEXT"));
-  }
-
-  /** The environment as the built Worker sees it. */
+  /** What the Worker sees in place of its bindings. */
   bindings() {
     return faulty(this.env);
+  }
+
+  #give(name, event) {
+    return built.default[name](event, this.bindings(), trapped(this.ctx, "CONTEXT"));
   }
 
   async control(request) {
