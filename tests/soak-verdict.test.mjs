@@ -159,7 +159,7 @@ test("a call is open only if the end of the runtime overlapped it, and then only
   assert.deepEqual(under(story().asks("a").settles("a", [3, 9], { lost: true })).costs, [cost(1, 3, 9), cost(1, 13, 0)]);
   assert.deepEqual(under(story().asks("a", { lost: true }), { attempts: [] }).costs, [cost(1, 13, 0), {}]);
   assert.deepEqual(under(story(), { attempts: [] }).costs, [{}]);
-  assert.equal(judged(record("a"), story().asks("a"), { spells: [{ ...killed, from: 2_200, to: 3_000 }] }).wrong.length, 1);
+  assert.equal(judged(record("a"), story().asks("a"), { spells: [{ ...killed, from: 9_000, to: 9_500 }] }).wrong.length, 1);
 });
 
 test("an outage holds a call's settlement up, and a kill after it still catches the call", () => {

@@ -3,10 +3,12 @@
 // contradict each other something is wrong with this one call, and `wrong` says what.
 import { distinct, plus } from "./sums.mjs";
 
-/** How long after its end a call's settlement may still be under way. */
-const settling = 1_000;
+/** How long after its end a call's settlement may still be under way: it rides with a message, which may be lost. */
+const settling = 7_000;
 /** How long after an outage of the account store what it held up may still be. */
 const recovering = 12_000;
+/** How much later than it ends a lease may still have let a call pass that reaches its provider. */
+const slack = 1_000;
 /** How long the account waits for a lease beyond its end. */
 const grace = 6_000;
 
@@ -64,7 +66,8 @@ const meetsOutage = (record, spells) => spells.some((spell) => hidesAccounts(spe
 export function costsOf(record, known) {
   const { attempts, seen, spells, estimate } = known;
   const caught = isCaught(record, spells);
-  const left = record.aborted || caught;
+  // Whoever has seen the whole answer was relayed the whole.
+  const left = record.aborted || (caught && record.result !== "ok");
   const worth = worthOf(attempts, left, estimate);
   const wrong = attempts.filter((attempt) => attempt.end !== "error").length > 1 ? ["was dispatched twice"] : [];
   if (record.result === "ok" && attempts.length === 0) wrong.push("was answered without the provider");
@@ -165,7 +168,7 @@ export function lostLeases(leases, { witness, spells }) {
     if (returned.includes("yes")) continue;
     const from = lease.granted[0].asked.at;
     const sure = granted.includes("yes") && returned.length === 0;
-    lost.push({ lease, from, to: from + lease.lasts + settling, sure });
+    lost.push({ lease, from, to: from + lease.lasts + slack, sure });
   }
   return lost;
 }

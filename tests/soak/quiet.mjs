@@ -1,8 +1,8 @@
 // A quiet point: nobody calls, nothing is out, and whatever was under way has come to its end.
 import { setTimeout as pause } from "node:timers/promises";
 
-/** How long what was under way has to end by itself. */
-const patience = 6_000;
+/** How long what was under way has to end by itself: the end of a call that rode with a lost message is told after 6 s. */
+const patience = 10_000;
 /** By then every lease of a call has ended, and every lease of many. */
 const leasesEnd = 6 * 60_000;
 /** By then a job that the queue has lost is sent again. */

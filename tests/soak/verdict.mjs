@@ -96,9 +96,18 @@ export class Verdict {
       const attempts = jobs.has(mark) ? [] : this.provider.attempts(mark);
       const { costs, wrong } = costsOf(record, { ...this.#known(user), attempts, seen: this.witness.calls.get(mark), lost });
       for (const text of wrong) note(`${mark} (${record.kind}, ${record.result}, ${record.status ?? "no answer"}) ${text}`);
+      if (wrong.length > 0) this.#show(record, attempts);
       if (costs.length === 1) this.figures[worthOf(attempts, record.aborted, this.estimate).length === 1 ? "byLog" : "bySettlement"] += 1;
       return costs;
     });
+  }
+
+  /** Everything that is known of a call, for whoever looks for what went wrong. */
+  #show(record, attempts) {
+    const { began, ended } = record;
+    const operations = [...(this.witness.calls.get(record.mark)?.operations ?? [])].map((id) => this.witness.operations.get(id));
+    const near = this.chaos.spells.filter(({ from, to }) => from < ended + 60_000 && to > began - 10_000);
+    this.say(JSON.stringify({ call: record, attempts, operations, near }, (key, value) => (["told", "lease", "signal"].includes(key) ? undefined : value)));
   }
 
   /** A caller who has seen the head of an answer finds it in the gateway's log, once. */

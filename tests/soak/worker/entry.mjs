@@ -14,7 +14,7 @@ export default class Witnessed extends Harness {
   }
 
   bindings() {
-    return overheard(super.bindings(), (ask) => witness(this.env, { front: ask, mark: this.mark }));
+    return overheard(super.bindings(), (message) => witness(this.env, { front: message, mark: this.mark }));
   }
 }
 
