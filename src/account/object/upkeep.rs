@@ -33,9 +33,11 @@ impl Core {
         let user = self.user()?;
         self.with_live(|live, now| live.reclaim(now))??;
         let told = self.hand_over_notices(&user).await;
-        let published = match self.publishes_next_in() {
-            Span::ZERO => self.publish(&user).await.map(drop),
-            _ => Ok(()),
+        let is_due = self.failures.get() > 0 || self.publishes_next_in() == Span::ZERO;
+        let published = if is_due {
+            self.publish(&user).await.map(drop)
+        } else {
+            Ok(())
         };
         if let Err(fault) = published.and(told) {
             worker::console_warn!("{{\"event\":\"outbox_waits\",\"why\":\"{fault}\"}}");
