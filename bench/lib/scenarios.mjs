@@ -18,17 +18,19 @@ const decided = { status: 200, bodyHas: '"allowed":true' };
 /** The Workers, and how each is started and peopled: what it gives back is what its rows are made from. */
 const starters = {
   passthrough: { start: startPlain },
+  bare: { start: startPlain },
   "hono-d1": { start: startPlain, people: honoUser },
   "hono-kv": { start: startPlain, people: honoUser },
   sluice: { start: startSluice, people: (worker) => sluiceUsers(worker, crowdSize) },
-  /** Each call asks the account. */
   logging: { start: (options) => startSluice({ ...options, vars: { LOG_CALLS: "true" } }), people: (worker) => sluiceUsers(worker, 1) },
+  /** Each call asks the account. */
   hopping: { start: (options) => startSluice({ ...options, vars: { LEASES: "false" } }), people: (worker) => sluiceUsers(worker, 1) },
 };
 
 /** Every row: which Worker it calls, what it is compared with, and its messages. */
 const rows = [
   { id: "passthrough", name: "passthrough", on: "passthrough", messages: () => [chat("any")], ...whole },
+  { id: "bare", name: "bare gateway in JavaScript, decides nothing", base: "passthrough", on: "bare", messages: () => [chat("any")], ...whole },
   { id: "hono-d1", name: "Hono limiter, D1 read and write", base: "passthrough", on: "hono-d1", messages: (key) => [chat(key)], ...whole },
   { id: "hono-kv", name: "Hono limiter, KV get and put, D1 after", base: "passthrough", on: "hono-kv", messages: (key) => [chat(key)], ...whole },
   { id: "admitted", name: "Sluice, admitted, one user", base: "passthrough", on: "sluice", messages: ({ admitted }) => [chat(admitted)], ...whole },
@@ -39,6 +41,7 @@ const rows = [
   { id: "refused", name: "Sluice, refused (daily quota used up)", base: "passthrough", on: "sluice", messages: ({ refused }) => [chat(refused)], before: ({ refused }, worker) => spend(worker, refused), ...limited },
   { id: "consume", name: `Sluice, POST /api/limits/consume, ${crowdSize} users in turn`, base: "passthrough", on: "sluice", messages: ({ crowd, service }) => crowd.map(({ user_id }) => consume(service, user_id)), ...decided },
   { id: "passthrough-stream", name: `passthrough, ${chunks} chunks streamed`, on: "passthrough", messages: () => [chatStream("any")], ...stream },
+  { id: "bare-stream", name: `bare gateway in JavaScript, ${chunks} chunks streamed`, base: "passthrough-stream", on: "bare", messages: () => [chatStream("any")], ...stream },
   { id: "stream", name: `Sluice, ${chunks} chunks streamed`, base: "passthrough-stream", on: "sluice", messages: ({ streamed }) => [chatStream(streamed)], ...stream },
 ];
 
@@ -49,7 +52,7 @@ export const rowIds = rows.map(({ id }) => id);
 export const measuredRows = rowIds.filter((id) => id !== "sparse");
 
 /** The rows whose operations are counted: the passthrough has none. */
-export const countedRows = rowIds.filter((id) => !["passthrough", "passthrough-stream", "hopping", "logged"].includes(id));
+export const countedRows = rowIds.filter((id) => !["passthrough", "passthrough-stream", "bare", "bare-stream", "hopping", "logged"].includes(id));
 
 /** Starts the Workers that these rows call, and gives the rows; `options` are those of the Workers. */
 export async function prepare(ids, options) {

@@ -44,7 +44,7 @@ export async function startPlain({ name, upstream, counted = false, inspector = 
     modulesRoot: "/",
     compatibilityDate: "2026-07-01",
     bindings: { UPSTREAM_URL: upstream.url, UPSTREAM_API_KEY: upstreamKey },
-    ...(name !== "passthrough" && { d1Databases: { DB: "DB" }, kvNamespaces: { CACHE: "CACHE" } }),
+    ...(name.startsWith("hono") && { d1Databases: { DB: "DB" }, kvNamespaces: { CACHE: "CACHE" } }),
     unsafeDirectSockets: [{ host: "127.0.0.1", port: 0 }],
   });
   await mf.ready;
