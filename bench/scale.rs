@@ -7,6 +7,9 @@
 
 #![allow(clippy::indexing_slicing, clippy::unwrap_used)]
 
+#[path = "../tests/shared/random.rs"]
+mod random;
+
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::ops::{AddAssign, Mul};
@@ -16,6 +19,8 @@ use sluice::limits::{
     Account, BucketLimit, Call, Handed, Holding, Limits, MaxTokensMode, Millis, OperationId,
     Outcome, Reset, Span, Tokens, Verdict, Work,
 };
+
+use random::Random;
 
 const START: Millis = Millis(1_781_524_800_000);
 const PLENTY: u64 = 1_000_000_000_000;
@@ -88,27 +93,10 @@ impl Mul<f64> for Asked {
     }
 }
 
-/// A small generator (splitmix64): the same run every time.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound as u64) as usize
-    }
-
-    /// Until the next of calls that come at random, `mean` milliseconds apart.
-    fn pause(&mut self, mean: f64) -> u64 {
-        let uniform = ((self.next() >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
-        (-uniform.ln() * mean).round() as u64
-    }
+/// Until the next of calls that come at random, `mean` milliseconds apart.
+fn pause(random: &mut Random, mean: f64) -> Span {
+    let uniform = ((random.next() >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
+    Span((-uniform.ln() * mean).round() as u64)
 }
 
 /// What happens next to a user, in the order of time.
@@ -191,9 +179,9 @@ impl User {
             match event {
                 Event::Arrival => {
                     left -= 1;
-                    let isolate = random.below(self.isolates.len());
+                    let isolate = random.below(self.isolates.len() as u64) as usize;
                     self.arrive(now, isolate);
-                    let pause = Span(random.pause(1_000.0 / rate));
+                    let pause = pause(random, 1_000.0 / rate);
                     self.later(now.plus(pause), Event::Arrival);
                 }
                 Event::Answer { call, isolate } => self.answer(now, call, isolate),

@@ -1,18 +1,13 @@
 // One call of a provider, from the request to the head of its answer, or to its end where it is wanted whole. In Rust
 // every wait on the way would be a promise of its own with closures around it.
-import { collect } from "./streams.js";
+import { ABORTED, BROKE, STOPPED, TIMED_OUT, collect } from "./streams.js";
 import { headersOf, lines } from "./wire.js";
 
-/** How it ended without an answer, in the numbers of streams.js. */
-const BROKE = 1;
-const TIMED_OUT = 2;
-const STOPPED = 3;
-const ABORTED = 5;
-
 /**
- * Sends `body` and resolves to `[status, head, body, waited]`, or to the number of what went wrong. `head` has the
- * answer's headers, `waited` is the time to the head. The body of a good answer is read to its end if it has no more
- * than `most` bytes (STOPPED: it has more); of others it is the stream, and always where `most` is 0. Head and body may each take `patience` ms.
+ * Sends `body` and resolves to `[status, head, body, waited]`, or to how it ended without an answer, in the numbers of
+ * streams.js. `head` has the answer's headers, `waited` is the time to the head. The body of a good answer is read to
+ * its end if it has no more than `most` bytes (STOPPED: it has more); of others it is the stream, and always where `most`
+ * is 0. Head and body may each take `patience` ms.
  */
 export function exchange(url, head, body, signal, patience, most) {
   const began = Date.now();

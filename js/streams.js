@@ -3,11 +3,11 @@
 
 /** How a stream of a provider ended; src/gateway/stream.rs knows the same numbers. */
 const COMPLETE = 0;
-const BROKE = 1;
-const TIMED_OUT = 2;
-const STOPPED = 3;
+export const BROKE = 1;
+export const TIMED_OUT = 2;
+export const STOPPED = 3;
 const WRITE_FAILED = 4;
-const ABORTED = 5;
+export const ABORTED = 5;
 
 /**
  * Reads to the end or until `take(chunk)` gives something other than undefined, and resolves to how it ended. The wait

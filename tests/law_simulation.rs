@@ -3,6 +3,9 @@
 
 #![allow(clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 
+#[path = "shared/random.rs"]
+mod random;
+
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 
@@ -11,6 +14,8 @@ use sluice::limits::{
     Account, BucketLimit, Call, Holding, Limits, MaxTokensMode, Millis, OperationId, Outcome,
     Reset, Span, StoredPage, Tokens, Verdict, WindowLimit, Work, billing_month, calendar_day,
 };
+
+use random::Random;
 
 const USERS: usize = 100_000;
 const EVENTS: u64 = 400_000;
@@ -24,23 +29,6 @@ const ISOLATES: usize = 3;
 const BUSY: usize = 10;
 /// Calls that the busiest users make in one go.
 const BURST: u64 = 12;
-
-/// A small generator (splitmix64): the same run every time.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-}
 
 /// The user of an event: the `n`th most eager one makes a `n`th of the calls of the first.
 struct Zipf(Vec<f64>);

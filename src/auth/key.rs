@@ -51,11 +51,7 @@ impl ApiKey {
     pub fn hash(&self, pepper: &Secret) -> Option<String> {
         let mut mac = Hmac::<Sha256>::new_from_slice(pepper.reveal().as_bytes()).ok()?;
         mac.update(self.0.as_bytes());
-        let bytes = mac.finalize().into_bytes();
-        let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
-        digits
-            .map(|digit| char::from_digit(digit.into(), 16))
-            .collect()
+        Some(ids::hex(&mac.finalize().into_bytes()))
     }
 
     /// The last four digits, to recognise it by.

@@ -10,9 +10,9 @@ use super::exchange::{self, Body, Question};
 use super::headers;
 use super::stream::{self, Drained};
 use super::workers_ai::Ai;
-use crate::http::ApiError;
 use crate::http::body::MAX_JSON;
 use crate::http::error::RETRY_SOON;
+use crate::http::{ApiError, lines};
 use crate::ledger::models::{ModelRow, UpstreamKind};
 use crate::limits::Span;
 use crate::settings::{Secret, Settings};
@@ -103,10 +103,8 @@ impl Answer {
     /// Whether it came in the form that was asked for. Providers are known to leave the type of a stream
     /// out; none calls a stream JSON, or anything else an event stream.
     pub fn fits(&self, asked_for_stream: bool) -> bool {
-        let kind = self.headers.iter().find(|(name, _)| name == "content-type");
-        let is = |media: &str| {
-            kind.is_some_and(|(_, value)| value.to_ascii_lowercase().starts_with(media))
-        };
+        let kind = lines::find(&self.headers, "content-type").map(str::to_ascii_lowercase);
+        let is = |media: &str| kind.as_ref().is_some_and(|kind| kind.starts_with(media));
         match asked_for_stream {
             true => !is("application/json"),
             false => !is("text/event-stream"),
@@ -253,7 +251,7 @@ fn headers_of(sending: &Sending<'_>) -> Vec<(String, String)> {
         Auth::Bearer(key) => add("authorization", &format!("Bearer {}", key.reveal())),
         Auth::Anthropic(key) => {
             add("x-api-key", key.reveal());
-            if !headers.iter().any(|(name, _)| name == "anthropic-version") {
+            if lines::find(&headers, "anthropic-version").is_none() {
                 headers.push(("anthropic-version".to_owned(), ANTHROPIC_VERSION.to_owned()));
             }
         }
@@ -342,7 +340,7 @@ fn refused_input(body: &[u8]) -> ApiError {
 
 /// The provider's wait as far as an SDK's caller would bear it.
 fn retry_after(headers: &[(String, String)]) -> Option<u64> {
-    let (_, header) = headers.iter().find(|(name, _)| name == "retry-after")?;
+    let header = lines::find(headers, "retry-after")?;
     let seconds = header.trim().parse::<u64>().ok()?;
     Some(seconds.clamp(1, 30))
 }

@@ -1,4 +1,4 @@
-//! Random ids.
+//! Random ids, and how bytes are written in one.
 
 use std::cell::RefCell;
 
@@ -41,6 +41,14 @@ fn random_byte() -> Result<u8, getrandom::Error> {
     })
 }
 
+/// Two digits for each byte.
+pub fn hex(bytes: &[u8]) -> String {
+    let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    digits
+        .filter_map(|digit| char::from_digit(digit.into(), 16))
+        .collect()
+}
+
 /// A fresh id, such as `req_4fQ…`: the prefix and 119 random bits.
 pub fn fresh(prefix: &str) -> Result<String, getrandom::Error> {
     Ok(format!("{prefix}_{}", random_base62(20)?))
@@ -49,6 +57,11 @@ pub fn fresh(prefix: &str) -> Result<String, getrandom::Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bytes_have_two_digits_each() {
+        assert_eq!(hex(&[0, 7, 0x1a, 0xff]), "00071aff");
+    }
 
     #[test]
     fn as_long_as_asked_and_never_the_same() {

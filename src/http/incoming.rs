@@ -51,10 +51,7 @@ impl Incoming {
 
     /// The value of a header, by its name in lower case.
     pub fn header(&self, name: &str) -> Option<&str> {
-        let mut headers = self.head.headers.iter();
-        headers
-            .find(|(known, _)| known == name)
-            .map(|(_, value)| value.as_str())
+        lines::find(&self.head.headers, name)
     }
 
     /// Names in lower case and values of all headers.

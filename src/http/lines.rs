@@ -11,6 +11,14 @@ pub fn write<N: AsRef<str>>(headers: &[(N, String)]) -> String {
     text
 }
 
+/// The value of a header, by its name in lower case.
+pub fn find<'a, N: AsRef<str>>(headers: &'a [(N, String)], name: &str) -> Option<&'a str> {
+    let mut headers = headers.iter();
+    headers
+        .find(|(known, _)| known.as_ref() == name)
+        .map(|(_, value)| value.as_str())
+}
+
 /// Headers out of their lines.
 pub fn read(text: &str) -> Vec<(String, String)> {
     let mut lines = text.lines().map(str::to_owned);

@@ -96,10 +96,7 @@ impl Reply {
 
     /// The value of one header.
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.headers
-            .iter()
-            .find(|(n, _)| n == name)
-            .map(|(_, v)| v.as_str())
+        lines::find(&self.headers, name)
     }
 
     /// Every header.

@@ -1,9 +1,8 @@
-use std::fmt::Write;
-
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
+use crate::http::ids;
 use crate::http::limit_headers::rfc3339;
 use crate::ledger::jobs::JobRow;
 use crate::limits::{Crossing, Millis};
@@ -121,12 +120,7 @@ impl Notice {
 /// Has no point in it, since a webhook's signature joins its parts by points.
 fn id(news: &str) -> String {
     let hash = Sha256::digest(news.as_bytes());
-    let mut id = String::from("ntf_");
-    for byte in hash.iter().take(ID_BYTES) {
-        // Writing to a string can't fail.
-        let _ = write!(id, "{byte:02x}");
-    }
-    id
+    format!("ntf_{}", ids::hex(hash.get(..ID_BYTES).unwrap_or_default()))
 }
 
 #[cfg(test)]

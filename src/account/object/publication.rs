@@ -58,7 +58,6 @@ impl Core {
     /// Publishes in the background. What fails the alarm does again.
     pub(super) async fn publish_now(&self) {
         if let Ok(user) = self.user() {
-            let _ = self.hand_over_notices(&user).await;
             let _ = self.publish(&user).await;
         }
     }

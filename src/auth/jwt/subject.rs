@@ -1,6 +1,7 @@
 use sha2::{Digest, Sha256};
 
 use super::super::front::is_user_id;
+use crate::http::ids;
 
 /// Whom a token names.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -23,23 +24,22 @@ pub fn user_id(issuer: &str, subject: &Subject<'_>) -> String {
         Subject::User(sub) => ("", sub),
         Subject::Service(name) => ("service:", name),
     };
-    let issuer = hex(issuer);
+    let issuer = digest(issuer);
     let issuer = issuer.get(..ISSUER_DIGITS).unwrap_or(&issuer);
     let id = format!("jwt:{issuer}:{kind}{name}");
     if is_user_id(&id) && name.bytes().all(is_plain) {
         return id;
     }
-    format!("jwt:{issuer}:{kind}sha256:{}", hex(name))
+    format!("jwt:{issuer}:{kind}sha256:{}", digest(name))
+}
+
+fn digest(text: &str) -> String {
+    ids::hex(&Sha256::digest(text.as_bytes()))
 }
 
 /// A colon is not plain: it divides the parts of an id.
 const fn is_plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~' | b'@' | b'|' | b'+')
-}
-
-fn hex(text: &str) -> String {
-    let digest = Sha256::digest(text.as_bytes());
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]
