@@ -31,7 +31,7 @@ export function arm(state, wait) {
   state.storage.setAlarm(Date.now() + wait);
 }
 
-/** Writes one cell of an account's storage. */
-export function save(sql, id, body) {
-  sql.exec("INSERT INTO cell (id, body) VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET body = excluded.body", id, body);
+/** Writes one cell of an account's storage by the given statement. */
+export function save(sql, statement, id, body) {
+  sql.exec(statement, id, body);
 }

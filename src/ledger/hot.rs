@@ -9,7 +9,7 @@ use worker::{SqlStorage, SqlStorageValue, Storage};
 #[wasm_bindgen(module = "/js/account.js")]
 extern "C" {
     #[wasm_bindgen(js_name = save, catch)]
-    fn js_save(sql: &JsValue, id: f64, body: &[u8]) -> Result<(), JsValue>;
+    fn js_save(sql: &JsValue, statement: &str, id: f64, body: &[u8]) -> Result<(), JsValue>;
 }
 
 /// Id of the row that holds the packed account.
@@ -86,7 +86,9 @@ impl Hot {
     }
 
     fn save_cell(&self, id: i32, body: &[u8]) -> worker::Result<()> {
-        Ok(js_save(self.sql.as_ref(), f64::from(id), body)?)
+        let statement = "INSERT INTO cell (id, body) VALUES (?, ?) \
+                         ON CONFLICT (id) DO UPDATE SET body = excluded.body";
+        Ok(js_save(self.sql.as_ref(), statement, f64::from(id), body)?)
     }
 
     fn cell(&self, id: i32) -> worker::Result<Option<Vec<u8>>> {

@@ -29,7 +29,7 @@ impl Live {
         Ok((answer, effect))
     }
 
-    /// Books calls that have ended, where there is no answer to wait for.
+    /// Books calls that have ended, with a write of their own.
     pub(super) fn book_apart(&mut self, ended: &[Ended], now: Millis) -> Result<Effect, Fault> {
         let booked = self.book(ended, now);
         self.stored(booked)
@@ -80,11 +80,12 @@ impl Live {
                 outcome,
                 took,
             } => {
-                let settled = self.law.settle(now, &operation, outcome) == SettleResult::Settled;
-                if settled {
-                    self.law.note_took(now, &force.limits, took);
-                }
-                let effect = self.stored(settled)?;
+                let ended = Ended {
+                    operation,
+                    outcome,
+                    took,
+                };
+                let effect = self.book_apart(&[ended], now)?;
                 Ok((Answer::Stands(self.snapshot(force, now)), effect))
             }
             Ask::Conclude { operation, outcome } => {
