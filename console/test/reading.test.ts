@@ -84,13 +84,12 @@ describe('ApiError', () => {
 });
 
 describe('messagesOf', () => {
-  const done = { name: 'done', end: null } as const;
   it('leaves out questions that never got an answer', () =>
     expect(
       messagesOf([
-        { question: 'a', answer: 'A', phase: done },
-        { question: 'b', answer: '', phase: done },
-        { question: 'c', answer: '', phase: done },
+        { question: 'a', answer: 'A' },
+        { question: 'b', answer: '' },
+        { question: 'c', answer: '' },
       ]),
     ).toEqual([
       { role: 'user', content: 'a' },

@@ -27,9 +27,11 @@ export function work(language) {
     await gateway?.stop();
   });
 
+  const message = () => caller.getByLabel(t("playground.message"), { exact: true });
   const ask = async (question) => {
-    await caller.getByLabel(t("playground.message"), { exact: true }).fill(question);
-    await caller.keyboard.press("Enter");
+    await message().fill(question);
+    await caller.locator(".composer [type=submit]:enabled").waitFor();
+    await message().press("Enter");
   };
   const turn = () => caller.locator(".turn").last();
   const countdown = () => turn().locator(".countdown time");
@@ -63,10 +65,24 @@ export function work(language) {
     desks.noSurprises();
   });
 
-  test("the user signs in with it and waits a short limit out", async () => {
+  test("the user signs in with it, and a question waits until there is a model to ask", async () => {
+    let letThrough;
+    const held = new Promise((resolve) => (letThrough = resolve));
+    await caller.route("**/v1/models", (route) => held.then(() => route.continue()));
     await desks.signIn(caller, "me", "me.key", key);
     await caller.getByText(t("usage.plan", { plan: "Sprint" })).waitFor();
     await desks.open(caller, "me", "/playground");
+    await message().fill("too early");
+    await message().press("Enter");
+    assert.deepEqual([await message().inputValue(), await turn().count()], ["too early", 0]);
+    letThrough();
+    await button(caller, t("playground.send")).click();
+    await turn().getByText(t("playground.answer")).waitFor();
+    await caller.unroute("**/v1/models");
+    desks.noSurprises();
+  });
+
+  test("the user waits a short limit out", async () => {
     await askUntilRefused();
     assert.ok((await turn().getByRole("alert").textContent()).includes(t("playground.ranOut.limit", { policy: t("policy.rate"), limit: 2 })));
     assert.equal(await button(turn(), t("playground.queue")).count(), 0, "a short limit is not worth a job");

@@ -493,6 +493,7 @@ export const en = {
   'playground.again': 'Send again',
   'playground.thinking': 'Waiting for the first word…',
   'playground.settings': 'Settings',
+  'playground.noModel': 'No model may be used with this key.',
   'playground.maxTokens': 'Most tokens in an answer',
   'playground.maxTokens.plan': 'As the plan allows',
   'playground.tokens': '{n} tokens',

@@ -495,6 +495,7 @@ export const zh: Dictionary = {
   'playground.again': '重新发送',
   'playground.thinking': '等待回复…',
   'playground.settings': '设置',
+  'playground.noModel': '此密钥没有可用的模型。',
   'playground.maxTokens': '回答的最多 token',
   'playground.maxTokens.plan': '按套餐上限',
   'playground.tokens': '{n} token',

@@ -9,7 +9,7 @@ export interface ChatMessage {
 }
 
 export interface ChatRequest {
-  model: string | null;
+  model: string;
   messages: ChatMessage[];
   maxTokens: number | null;
 }
@@ -63,8 +63,8 @@ export async function queueChat(api: Api, request: ChatRequest): Promise<Queued>
 
 function body(request: ChatRequest): Record<string, unknown> {
   return {
+    model: request.model,
     messages: request.messages,
-    ...(request.model === null ? {} : { model: request.model }),
     ...(request.maxTokens === null ? {} : { max_tokens: request.maxTokens }),
   };
 }

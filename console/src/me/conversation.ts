@@ -1,6 +1,6 @@
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { isAbort, toApiError, type ApiError } from '../lib/api';
-import { queueChat, streamChat, type ChatEnd, type ChatMessage } from '../lib/chat';
+import { queueChat, streamChat, type ChatEnd, type ChatMessage, type ChatRequest } from '../lib/chat';
 import { isOpenJob, completionText, readJob, type Job } from '../lib/model';
 import { isRetryable, MAX_AUTOMATIC_RETRIES, startCountdown, waitOf, withJitter } from '../lib/retry';
 import { api } from './gateway';
@@ -17,12 +17,13 @@ export type Phase =
 
 export interface Turn {
   question: string;
+  settings: Settings;
   answer: string;
   phase: Phase;
 }
 
 export interface Settings {
-  model: string | null;
+  model: string;
   maxTokens: number | null;
 }
 
@@ -47,7 +48,6 @@ export function useConversation(onSpent: () => void): Conversation {
   const [turns, setTurns] = useState<Turn[]>([]);
   // Ends the current stream, countdown or poll.
   const end = useRef<() => void>(() => undefined);
-  const settings = useRef<Settings>({ model: null, maxTokens: null });
   const latest = useRef(turns);
   latest.current = turns;
   useEffect(() => () => end.current(), []);
@@ -55,14 +55,13 @@ export function useConversation(onSpent: () => void): Conversation {
   const update = (change: (last: Turn) => Turn) =>
     setTurns((all) => all.map((turn, index) => (index === all.length - 1 ? change(turn) : turn)));
   const enter = (phase: Phase) => update((turn) => ({ ...turn, phase }));
-  const request = (asked: Turn[]) => ({ ...settings.current, messages: messagesOf(asked) });
 
   const stream = async (asked: Turn[], attempt: number) => {
     const abort = new AbortController();
     end.current = () => abort.abort();
     update((turn) => ({ ...turn, answer: '', phase: { name: 'streaming' } }));
     try {
-      const done = await streamChat(api, request(asked), abort.signal, (text) =>
+      const done = await streamChat(api, requestOf(asked), abort.signal, (text) =>
         update((turn) => ({ ...turn, answer: turn.answer + text })),
       );
       enter({ name: 'done', end: done });
@@ -110,10 +109,9 @@ export function useConversation(onSpent: () => void): Conversation {
   return {
     turns,
     busy: isBusy(turns.at(-1)),
-    ask(question, chosen) {
+    ask(question, settings) {
       end.current();
-      settings.current = chosen;
-      const asked: Turn[] = [...turns, { question, answer: '', phase: { name: 'streaming' } }];
+      const asked: Turn[] = [...turns, { question, settings, answer: '', phase: { name: 'streaming' } }];
       setTurns(asked);
       void stream(asked, 1);
     },
@@ -133,7 +131,7 @@ export function useConversation(onSpent: () => void): Conversation {
       end.current();
       enter({ name: 'queueing' });
       try {
-        const { jobId, text } = await queueChat(api, request(latest.current));
+        const { jobId, text } = await queueChat(api, requestOf(latest.current));
         if (jobId !== null) return follow(jobId);
         update((turn) => ({ ...turn, answer: text ?? '', phase: { name: 'done', end: null } }));
       } catch (cause) {
@@ -153,8 +151,14 @@ function isBusy(turn: Turn | undefined): boolean {
   return turn.phase.name === 'streaming' || turn.phase.name === 'waiting' || turn.phase.name === 'queueing';
 }
 
+function requestOf(turns: Turn[]): ChatRequest {
+  const open = turns.at(-1);
+  if (open === undefined) throw new TypeError('Nothing was asked.');
+  return { ...open.settings, messages: messagesOf(turns) };
+}
+
 /** The messages of a request: earlier turns that were answered, then the open question. */
-export function messagesOf(turns: Turn[]): ChatMessage[] {
+export function messagesOf(turns: Pick<Turn, 'question' | 'answer'>[]): ChatMessage[] {
   return turns.flatMap((turn, index): ChatMessage[] => {
     const question: ChatMessage = { role: 'user', content: turn.question };
     if (index === turns.length - 1) return [question];

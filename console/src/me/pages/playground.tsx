@@ -13,7 +13,10 @@ import { Answer } from '../answer';
 
 export function PlaygroundPage() {
   const { quota, conversation } = useMine();
-  const [settings, setSettings] = useState<Settings>({ model: null, maxTokens: null });
+  const models = useResource('models', loadModels);
+  const [chosen, setModel] = useState<string | null>(null);
+  const [maxTokens, setMaxTokens] = useState<number | null>(null);
+  const model = chosen ?? models.data?.[0] ?? null;
   return (
     <Page
       title={t('nav.playground')}
@@ -30,11 +33,26 @@ export function PlaygroundPage() {
       <div class="playground">
         <section class="card chat" aria-label={t('playground.chat')}>
           <Turns conversation={conversation} />
-          <Composer conversation={conversation} settings={settings} />
+          <Composer conversation={conversation} settings={model === null ? null : { model, maxTokens }} />
         </section>
         <div class="stack">
           <Card title={t('playground.settings')}>
-            <SettingsForm settings={settings} onChange={setSettings} />
+            <div class="stack-s">
+              {models.error && <ErrorState error={models.error} onRetry={models.reload} />}
+              <SelectField
+                label={t('col.model')}
+                hint={models.data?.length === 0 ? t('playground.noModel') : undefined}
+                value={model ?? ''}
+                onChange={setModel}
+                options={(models.data ?? []).map((id) => ({ value: id, label: id }))}
+              />
+              <LimitField
+                label={t('playground.maxTokens')}
+                nullLabel={t('playground.maxTokens.plan')}
+                value={maxTokens}
+                onChange={setMaxTokens}
+              />
+            </div>
           </Card>
           <Card title={t('usage.limits')}>
             <Loaded of={quota}>{(data) => <Meters policies={data.policies} onReset={quota.reload} />}</Loaded>
@@ -78,11 +96,12 @@ function Turns({ conversation }: { conversation: Conversation }) {
   );
 }
 
-function Composer({ conversation, settings }: { conversation: Conversation; settings: Settings }) {
+/** Where a question is written. It stays there until there are `settings` to send it with. */
+function Composer({ conversation, settings }: { conversation: Conversation; settings: Settings | null }) {
   const [text, setText] = useState('');
   const send = (event: Event) => {
     event.preventDefault();
-    if (text.trim() === '' || conversation.busy) return;
+    if (text.trim() === '' || conversation.busy || settings === null) return;
     conversation.ask(text.trim(), settings);
     setText('');
   };
@@ -106,7 +125,7 @@ function Composer({ conversation, settings }: { conversation: Conversation; sett
           {t('playground.stop')}
         </button>
       ) : (
-        <button type="submit" class="button button-main" disabled={text.trim() === ''}>
+        <button type="submit" class="button button-main" disabled={text.trim() === '' || settings === null}>
           <Send aria-hidden="true" size={16} />
           {t('playground.send')}
         </button>
@@ -115,29 +134,7 @@ function Composer({ conversation, settings }: { conversation: Conversation; sett
   );
 }
 
-function SettingsForm({ settings, onChange }: { settings: Settings; onChange(settings: Settings): void }) {
-  const models = useResource('models', async (signal) =>
-    asPage(await api.call('GET', '/v1/models', { signal }), (row) => asText(asRecord(row)['id']) ?? '').items.filter(Boolean),
-  );
-  const first = models.data?.[0] ?? null;
-  useEffect(() => {
-    if (settings.model === null && first !== null) onChange({ ...settings, model: first });
-  }, [first]);
-  return (
-    <div class="stack-s">
-      {models.error && <ErrorState error={models.error} onRetry={models.reload} />}
-      <SelectField
-        label={t('col.model')}
-        value={settings.model ?? ''}
-        onChange={(model) => onChange({ ...settings, model })}
-        options={(models.data ?? []).map((model) => ({ value: model, label: model }))}
-      />
-      <LimitField
-        label={t('playground.maxTokens')}
-        nullLabel={t('playground.maxTokens.plan')}
-        value={settings.maxTokens}
-        onChange={(maxTokens) => onChange({ ...settings, maxTokens })}
-      />
-    </div>
-  );
+async function loadModels(signal: AbortSignal): Promise<string[]> {
+  const body = await api.call('GET', '/v1/models', { signal });
+  return asPage(body, (row) => asText(asRecord(row)['id']) ?? '').items.filter(Boolean);
 }
