@@ -25,8 +25,12 @@ const optimise = ["-Oz", "--merge-similar-functions", "-Oz", "--low-memory-unuse
 /** Functions that are alike have names that are, and side by side they are packed better. */
 const strip = ["--reorder-functions-by-name", "--strip-debug", "--strip-producers", ...enabled];
 
-/** js/entry.js takes the place of what worker-build has made, which it imports. */
-const bundled = ["--bundle", "--minify", "--format=esm", "--external:cloudflare:workers", "--external:*.wasm", "--allow-overwrite", "--outfile=build/index.js"];
+/**
+ * js/entry.js takes the place of what worker-build has made, which it imports. That names a module once for every block
+ * of Rust that imports it, which is no reason to warn.
+ */
+const quiet = "--log-override:duplicate-object-key=silent";
+const bundled = [quiet, "--bundle", "--minify", "--format=esm", "--external:cloudflare:workers", "--external:*.wasm", "--allow-overwrite", "--outfile=build/index.js"];
 
 /** How many steps `buildAll` announces. */
 export const buildSteps = 2;

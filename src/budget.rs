@@ -11,6 +11,8 @@ use crate::limits::Span;
 
 /// For one look-up in KV.
 pub const KV: Span = Span(500);
+/// For the same, where nobody waits for it.
+pub const KV_BACKGROUND: Span = Span(5_000);
 /// For one statement or batch in D1 on the way of a call.
 pub const D1: Span = Span(2_000);
 /// For the same, shortly after one of them ran out of time.

@@ -5,6 +5,7 @@
 
 mod account;
 mod admin;
+mod afterwards;
 mod auth;
 mod budget;
 mod clock;

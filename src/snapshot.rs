@@ -9,7 +9,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use worker::Env;
 
+use crate::afterwards::afterwards;
 use crate::budget::{self, within};
+use crate::limits::Span;
 
 thread_local! {
     /// What this isolate knows KV to hold.
@@ -18,7 +20,7 @@ thread_local! {
 
 /// The copy of this name; `None` if there is none, or none that can be read.
 pub async fn read<T: DeserializeOwned>(env: &Env, name: &'static str) -> Option<T> {
-    let text = stored(env, name).await?;
+    let text = stored(env, name, budget::KV).await?;
     serde_json::from_str(&text).ok()
 }
 
@@ -31,7 +33,7 @@ pub fn keep<T: Serialize>(env: &Env, name: &'static str, value: &T) {
     if !known {
         WRITTEN.with_borrow_mut(|written| written.insert(name, text.clone()));
         let env = env.clone();
-        worker::wasm_bindgen_futures::spawn_local(async move {
+        afterwards(async move {
             if write(&env, name, text).await.is_none() {
                 WRITTEN.with_borrow_mut(|written| written.remove(name));
             }
@@ -41,19 +43,19 @@ pub fn keep<T: Serialize>(env: &Env, name: &'static str, value: &T) {
 
 /// Other isolates read the same table: most often KV has the copy already.
 async fn write(env: &Env, name: &'static str, text: String) -> Option<()> {
-    if stored(env, name).await.as_ref() == Some(&text) {
+    if stored(env, name, budget::KV_BACKGROUND).await.as_ref() == Some(&text) {
         return Some(());
     }
     let put = env.kv("CACHE").ok()?.put(&key(name), text).ok()?;
-    within(budget::KV, put.execute()).await.ok()?.ok()
-}
-
-async fn stored(env: &Env, name: &'static str) -> Option<String> {
-    let kv = env.kv("CACHE").ok()?;
-    within(budget::KV, kv.get(&key(name)).text())
+    within(budget::KV_BACKGROUND, put.execute())
         .await
         .ok()?
-        .ok()?
+        .ok()
+}
+
+async fn stored(env: &Env, name: &'static str, time: Span) -> Option<String> {
+    let kv = env.kv("CACHE").ok()?;
+    within(time, kv.get(&key(name)).text()).await.ok()?.ok()?
 }
 
 fn key(name: &str) -> String {

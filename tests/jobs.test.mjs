@@ -227,6 +227,11 @@ test("thirty jobs for ten calls: ten run, twenty wait, nobody passes their limit
   assert.deepEqual([count("succeeded"), count("queued")], [10, 20]);
   assert.equal(upstream.count(), 10);
   await settled(key, 10);
+  const sum = (name, rows) => rows.reduce((total, day) => total + day[name], 0);
+  await eventually(async () => {
+    const rows = await gateway.usageRows(user_id);
+    assert.deepEqual([sum("queued", rows), sum("rejected", rows)], [30, 0], "a job that waits on is no refused call");
+  });
 });
 
 test("what is poison ends with a status or is written down, and spoils nothing else", async () => {

@@ -84,6 +84,27 @@ test("100 calls of which 60 are refused read 100 and 60", async () => {
   assert.equal(value(families, "sluice_calls_total", { plan: plan_id }), 100, "no number comes from an isolate's memory");
 });
 
+test("a call that becomes a job is queued and not refused, and one that is refused instead is, however it was asked", async () => {
+  const { key, plan_id } = await caller({ daily_limit: 1, over_quota: { strategy: "queue", queue_limit: 3 } });
+  const later = { headers: { prefer: "respond-async" } };
+  const query = (rest = {}) => gateway.call("/api/ai/query", { key, json: { prompt: "hello", model: "m-small" }, ...rest });
+  const statuses = [];
+  for (const ask of [query, query, () => query(later), () => chat(key, hello, later), query, () => query(later), () => chat(key), () => chat(key, hello, later)]) statuses.push((await ask()).status);
+  assert.deepEqual(statuses, [200, 202, 202, 202, 429, 429, 429, 429]);
+  await eventually(async () => {
+    const families = await scrape();
+    assert.equal(value(families, "sluice_queued_total", { plan: plan_id }), 3);
+    assert.equal(value(families, "sluice_refused_total", { plan: plan_id, policy: "daily", reason: "limit" }), 4);
+    assert.equal(value(families, "sluice_calls_total", { plan: plan_id }), 5);
+  });
+});
+
+test("a call that could have passed and became a job by its caller's wish is queued", async () => {
+  const { key, plan_id } = await caller({ daily_limit: 10 });
+  assert.equal((await chat(key, hello, { headers: { prefer: "respond-async" } })).status, 202);
+  await eventually(async () => assert.equal(value(await scrape(), "sluice_queued_total", { plan: plan_id }), 1));
+});
+
 test("names and types are those of Prometheus", async () => {
   for (const family of await scrape()) {
     assert.match(family.name, /^sluice_[a-z_]+$/);

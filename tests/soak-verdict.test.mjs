@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { costsOf, costsOfLost, endingsOf, endsOf, isCaught, lostLeases, worthOf } from "./soak/costs.mjs";
+import { countedUp, countsOf, policiesOf } from "./soak/counts.mjs";
 import { readAnswer, readMessage } from "./soak/packed.mjs";
 import { contradiction, plus } from "./soak/sums.mjs";
 import { growth, widthOf } from "./soak/verdict.mjs";
@@ -18,7 +19,7 @@ const killed = { what: "killed", from: 1_100, to: 2_000 };
 const number = (n) => (n < 128 ? [n] : [(n & 127) | 128, ...number(Math.floor(n / 128))]);
 const text = (string) => [...number(string.length), ...Buffer.from(string)];
 const base64 = (...bytes) => Buffer.from(bytes.flat()).toString("base64");
-const said = (ask) => base64(2, ask, [0, 0, 0, 0], text("u"), 0);
+const said = (ask) => base64(3, ask, [0, 0, 0, 0, 0], text("u"), 0);
 const standing = [1, text("p"), text("P"), 0, 0, 0, 0, 0, 0, 0, 0].flat();
 const handedOut = (lease) => (lease ? [1, text(lease[0]), 3, lease[1].flatMap((n) => [1, ...number(n)]), 0, 0].flat() : [0]);
 const admit = (mark) => said([0, text(`op-${mark}`), 1, estimate, 0, 1, 1, 0, 0, 0, 9].flat());
@@ -32,7 +33,7 @@ function story() {
   const exchange = (at, asked, answer) => {
     const id = `ask-${++exchanges}`;
     line(at, { id, asked });
-    if (answer) line(at + 5, { id, answered: base64(2, answer) });
+    if (answer) line(at + 5, { id, answered: base64(3, answer) });
   };
   const asks = (mark, at, answer) => {
     line(at - 5, { came: mark });
@@ -45,8 +46,8 @@ function story() {
       asks(mark, at, lost ? null : [0, 0, 1, text(`op-${mark}`), 0, 0, lane, 0, 0, standing, 0, handedOut(lease)].flat());
       return this;
     },
-    isRefused(mark, at = 1_010) {
-      asks(mark, at, [0, 1, 0, standing, 0, 0].flat());
+    isRefused(mark, at = 1_010, policy = "daily") {
+      asks(mark, at, [0, 1, 1, text(policy), 0, 10, 0, 9, 9, standing, 0, 0].flat());
       return this;
     },
     comes(mark, at = 1_005) {
@@ -59,7 +60,7 @@ function story() {
     },
     /** Told along with another message. */
     tellsAlong(mark, used, at = 1_080) {
-      exchange(at, base64(2, 15, [0, 0, 0, 0], text("u"), 1, text(`op-${mark}`), 0, used, 0, 0, 0), [4, 1]);
+      exchange(at, base64(3, 15, [0, 0, 0, 0, 0], text("u"), 1, text(`op-${mark}`), 0, used, 0, 0, 0), [4, 1]);
       return this;
     },
     books(mark, used, { at = 1_090 } = {}) {
@@ -113,15 +114,15 @@ test("an end that was told along with another message is as good as one told alo
 const pinned = (shown) => new Uint8Array(shown.match(/\[\d+\]|[^]/g).map((one) => (one.length > 1 ? Number(one.slice(1, -1)) : one.charCodeAt(0))));
 
 test("messages and answers are read as src/account/wire.rs writes them", () => {
-  const { user, ask, ended } = readMessage(pinned("[2][0][4]op_1[1][3][1][10][1][1][0][1][1]m[0][232][7][1][5]key_1[0][0][0][1]u[1][4]op_0[0][3][5][0][1][3][1][250][1]"));
+  const { user, ask, ended } = readMessage(pinned("[3][0][4]op_1[1][3][1][10][1][1][0][1][1]m[0][232][7][1][5]key_1[0][0][0][0][1]u[1][4]op_0[0][3][5][0][1][3][1][250][1]"));
   assert.deepEqual([user, ask.admit, ended[0].operation, ended[0].used], ["u", { operation: "op_1", dispatched: true }, "op_0", [3, 5]]);
-  const settle = readMessage(pinned("[2][2][4]op_1[1][0][0][0][0][0][0][1]u[0]"));
+  const settle = readMessage(pinned("[3][2][4]op_1[1][0][0][0][0][0][0][0][1]u[0]"));
   assert.deepEqual([settle.ask.settle.operation, settle.ask.settle.used, settle.user], ["op_1", null, "u"]);
-  const back = readMessage(pinned("[2][12][4]op_1[8][1][3][1][1][1][1][1][7][1][5][1][0][1]d[1][208][15][1][4]op_2[7][1][1][1]d[1][10][1][240][147][9][1]Z[1][10][1][2][0][1][4]op_3[0][0][0][0][1]u[0]"));
+  const back = readMessage(pinned("[3][12][4]op_1[8][1][3][1][1][1][1][1][7][1][5][1][0][1]d[1][208][15][1][4]op_2[7][1][1][1]d[1][10][1][240][147][9][1]Z[1][10][1][2][0][1][4]op_3[0][0][0][0][0][1]u[0]"));
   assert.deepEqual([back.ask.take_back.lease, back.ask.take_back.row.slice(0, 5), back.ask.take_back.open, back.user], ["op_1", [3, 1, 1, 7, 5], ["op_2"], "u"]);
-  const { admission, lease } = readAnswer(pinned("[2][0][0][1][4]op_1[1][10][0][0][1][4]rate[0][1][1]p[1]P[0][0][0][1]d[0][0][0][1][5]daily[0][0][10][4][0][6][1][232][7][2][1][184][23][0]")).decided;
+  const { admission, lease } = readAnswer(pinned("[3][0][0][1][4]op_1[1][10][0][0][1][4]rate[0][1][1]p[1]P[0][0][0][1]d[0][0][0][1][5]daily[0][0][10][4][0][6][1][232][7][2][1][184][23][0]")).decided;
   assert.deepEqual([admission.reservation, admission.lane, lease], ["op_1", "main", null]);
-  const next = readAnswer(pinned("[2][1][1][1]p[1]P[0][0][0][1]d[0][0][0][1][5]daily[0][0][10][4][0][6][1][232][7][2][1][4]op_1[5][1][20][1][208][15][1][160][31][1]d[1][1][1][1][3]m-*[1][6]export"));
+  const next = readAnswer(pinned("[3][1][1][1]p[1]P[0][0][0][1]d[0][0][0][1][5]daily[0][0][10][4][0][6][1][232][7][2][1][4]op_1[5][1][20][1][208][15][1][160][31][1]d[1][1][1][1][3]m-*[1][6]export"));
   assert.deepEqual(next.taken_back.lease, { id: "op_1", calls: 20, tokens: 2_000, lasts: 4_000 });
 });
 
@@ -215,6 +216,34 @@ test("what the ledger has grown by is told by day", () => {
   const day = (date, calls, completion_tokens) => ({ date, calls, degraded: 0, failed_open: 0, prompt_tokens: 0, completion_tokens });
   assert.deepEqual(growth([day("2026-11-30", 2, 20)], [day("2026-11-30", 3, 20), day("2026-12-01", 1, 7)], clock), { "2026-11-30 calls": 1, "2026-12-01 calls": 1, "2026-12-01 completion": 7 });
   assert.deepEqual(growth([day("2026-11-30", 2, 20)], [], clock), { "2026-11-30 calls": -2, "2026-11-30 completion": -20 });
+});
+
+test("a refused call is counted once, by its policy, and a job is none", () => {
+  const counts = (lines, logged, { spells = [], plan = {}, ...rest } = {}) => {
+    const one = record("a", rest);
+    return countsOf(one, { logged, seen: lines.witness.calls.get("a"), witness: lines.witness, spells, plan });
+  };
+  const refused = { decision: "refused", policy: "daily" };
+  const rejected = { rejected: 1, "by daily": 1 };
+  assert.deepEqual(counts(story().isRefused("a"), refused), { counts: [rejected], late: false });
+  assert.deepEqual(counts(story().comes("a"), refused), { counts: [rejected], late: false });
+  assert.deepEqual(counts(story().asks("a"), { decision: "allowed" }), { counts: [{}], late: false });
+  assert.deepEqual(counts(story().isRefused("a"), { decision: "queued" }), { counts: [{ queued: 1 }], late: false });
+  // Near a kill it may be missing; refused by an isolate it may come later.
+  assert.deepEqual(counts(story().isRefused("a"), refused, { spells: [killed] }), { counts: [rejected, {}], late: false });
+  assert.deepEqual(counts(story().comes("a"), refused, { spells: [killed] }), { counts: [rejected, {}], late: true });
+  // Its caller left before it was answered.
+  const left = { aborted: true, result: "left", plan: { daily_limit: 3, rate: {} } };
+  assert.deepEqual(counts(story().isRefused("a"), undefined, left), { counts: [rejected, {}], late: false });
+  assert.deepEqual(counts(story().comes("a"), undefined, left).counts, [rejected, { rejected: 1, "by rate": 1 }, {}]);
+  assert.deepEqual(policiesOf({ daily_limit: null, window: {} }), ["window"]);
+});
+
+test("what days were counted up by is told without those that were deleted for their age", () => {
+  const day = (date, rejected, queued, refused_by) => ({ date, rejected, queued, refused_by: JSON.stringify(refused_by) });
+  const before = [day("2025-01-01", 5, 1, { daily: 5 }), day("2026-11-30", 1, 0, { rate: 1 })];
+  const after = [day("2026-11-30", 3, 1, { rate: 1, daily: 2 }), day("2026-12-01", 1, 0, { daily: 1 })];
+  assert.deepEqual(countedUp(before, after, clock, 300 * 86_400_000), { rejected: 3, queued: 1, "by daily": 3 });
 });
 
 test("a lease that did not come back is charged in full, and a call under it for itself no more", () => {

@@ -116,5 +116,5 @@ async fn deliver(budget: Span, env: &Env, message: &Message) -> Result<Answer, O
 }
 
 const fn counts_once(ask: &Ask) -> bool {
-    !matches!(ask, Ask::Grant { .. } | Ask::NoteQueued)
+    !matches!(ask, Ask::Grant { .. })
 }

@@ -10,6 +10,7 @@ use worker::Env;
 
 use super::client;
 use super::wire::{Answer, Ask, Asker};
+use crate::afterwards::afterwards;
 use crate::auth::Caller;
 use crate::http::ApiError;
 use crate::http::limit_headers::Meters;
@@ -123,7 +124,7 @@ async fn later(
     });
     write_down(env, &call).await;
     let env = env.clone();
-    worker::wasm_bindgen_futures::spawn_local(async move { retry(&env, &call.id, now).await });
+    afterwards(async move { retry(&env, &call.id, now).await });
 }
 
 /// Books what this isolate still has of `user`, whose account has just answered.
@@ -186,9 +187,7 @@ pub async fn give_back(env: &Env, user: &str, operation: &OperationId) {
 
 fn release(env: &Env, user: &str, operation: &OperationId) {
     let (env, user, operation) = (env.clone(), user.to_owned(), operation.clone());
-    worker::wasm_bindgen_futures::spawn_local(async move {
-        give_back(&env, &user, &operation).await;
-    });
+    afterwards(async move { give_back(&env, &user, &operation).await });
 }
 
 async fn retry(env: &Env, id: &str, now: Millis) {

@@ -15,7 +15,7 @@ use crate::limits::{
 use crate::plans::{OnOutage, OverQuota, Standing};
 
 /// The version this code speaks. Messages of version 1 were JSON, which begins with other bytes.
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 
 /// A message to an account.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
@@ -52,6 +52,8 @@ pub struct Asker {
     pub provision: bool,
     /// A call that passes may be given a lease along.
     pub may_lease: bool,
+    /// Nobody is told of a refusal, so it is none to be counted.
+    pub silent: bool,
 }
 
 /// What is asked of an account.
@@ -121,8 +123,8 @@ pub enum Ask {
         /// Their completion tokens.
         completion: u64,
     },
-    /// A refused call became a job.
-    NoteQueued,
+    /// A call became a job, and is not to be counted as refused.
+    NoteQueued(OperationId),
     /// A lease comes back.
     TakeBack {
         /// What was spent of it.
@@ -408,7 +410,7 @@ mod tests {
         pinned(
             &message,
             concat!(
-                "[2][0][4]op_1[1][3][1][10][1][1][0][1][1]m[0][232][7][1][5]key_1[0][0][0][1]u[1][4]o",
+                "[3][0][4]op_1[1][3][1][10][1][1][0][1][1]m[0][232][7][1][5]key_1[0][0][0][0][1]u[1][4]o",
                 "p_0[0][3][5][0][1][3][1][250][1]"
             ),
         );
@@ -433,13 +435,13 @@ mod tests {
         pinned_answer(
             &decided,
             concat!(
-                "[2][0][0][1][4]op_1[1][10][0][0][1][4]rate[0][1][1]p[1]P[0][0][0][1]d[0][0][0][1][5]",
+                "[3][0][0][1][4]op_1[1][10][0][0][1][4]rate[0][1][1]p[1]P[0][0][0][1]d[0][0][0][1][5]",
                 "daily[0][0][10][4][0][6][1][232][7][2][1][184][23][0]"
             ),
         );
         pinned_answer(
             &Answer::Stands(standing()),
-            "[2][2][1][1]p[1]P[0][0][0][1]d[0][0][0][1][5]daily[0][0][10][4][0][6][1][232][7][2]",
+            "[3][2][1][1]p[1]P[0][0][0][1]d[0][0][0][1][5]daily[0][0][10][4][0][6][1][232][7][2]",
         );
     }
 
@@ -475,9 +477,9 @@ mod tests {
         };
         pinned(
             &message(settle),
-            "[2][2][4]op_1[1][0][0][0][0][0][0][1]u[0]",
+            "[3][2][4]op_1[1][0][0][0][0][0][0][0][1]u[0]",
         );
-        pinned(&message(Ask::Hear), "[2][15][0][0][0][0][1]u[0]");
+        pinned(&message(Ask::Hear), "[3][15][0][0][0][0][0][1]u[0]");
     }
 
     #[test]
@@ -491,20 +493,20 @@ mod tests {
         pinned(
             &message(Ask::Adopt(Some(standing))),
             concat!(
-                r#"[2][6]<{"plan_id":"p","status":"active","overrides":{},"version":3}[0][0][0][0][1]u["#,
+                r#"[3][6]<{"plan_id":"p","status":"active","overrides":{},"version":3}[0][0][0][0][0][1]u["#,
                 "0]"
             ),
         );
         pinned(
             &message(Ask::Reset(vec![PolicyName::Daily])),
-            "[2][8][1][5]daily[0][0][0][0][1]u[0]",
+            "[3][8][1][5]daily[0][0][0][0][0][1]u[0]",
         );
-        pinned_answer(&Answer::Done(true), "[2][4][1]");
+        pinned_answer(&Answer::Done(true), "[3][4][1]");
     }
 
     #[test]
     fn the_bytes_of_a_reconciliation_are_pinned() {
-        pinned(&message(Ask::Reconcile), "[2][14][0][0][0][0][1]u[0]");
+        pinned(&message(Ask::Reconcile), "[3][14][0][0][0][0][0][1]u[0]");
         let drift = Drift {
             kind: DriftKind::LedgerBehind,
             account: Counted {
@@ -514,7 +516,7 @@ mod tests {
             },
             ledger: None,
         };
-        pinned_answer(&Answer::Reconciled(drift), "[2][9][2][3]([7][0]");
+        pinned_answer(&Answer::Reconciled(drift), "[3][9][2][3]([7][0]");
     }
 
     #[test]
@@ -525,7 +527,7 @@ mod tests {
         };
         pinned(
             &message(ask),
-            "[2][13][4]op_1[2][5]daily[3][15]endpoint:export[1][0][0][0][0][1]u[0]",
+            "[3][13][4]op_1[2][5]daily[3][15]endpoint:export[1][0][0][0][0][0][1]u[0]",
         );
     }
 
@@ -550,7 +552,7 @@ mod tests {
         pinned_answer(
             &back,
             concat!(
-                "[2][1][1][1]p[1]P[0][0][0][1]d[0][0][0][1][5]daily[0][0][10][4][0][6][1][232][7][2][",
+                "[3][1][1][1]p[1]P[0][0][0][1]d[0][0][0][1][5]daily[0][0][10][4][0][6][1][232][7][2][",
                 "1][4]op_1[5][1][20][1][208][15][1][160][31][1]d[1][1][1][1][3]m-*[1][6]export"
             ),
         );
@@ -584,8 +586,8 @@ mod tests {
         pinned(
             &message(ask),
             concat!(
-                "[2][12][4]op_1[8][1][3][1][1][1][1][1][7][1][5][1][0][1]d[1][208][15][1][4]op_2[7][1",
-                "][1][1]d[1][10][1][240][147][9][1]Z[1][10][1][2][0][1][4]op_3[0][0][0][0][1]u[0]"
+                "[3][12][4]op_1[8][1][3][1][1][1][1][1][7][1][5][1][0][1]d[1][208][15][1][4]op_2[7][1",
+                "][1][1]d[1][10][1][240][147][9][1]Z[1][10][1][2][0][1][4]op_3[0][0][0][0][0][1]u[0]"
             ),
         );
     }

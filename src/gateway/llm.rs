@@ -75,8 +75,14 @@ async fn answer(session: &mut Session, request: LlmRequest, endpoint: &str) -> H
         session.arrive(Some(endpoint)).await?;
         return count_tokens(&request);
     }
+    let operation = session.operation()?;
+    let later = Later {
+        request: &request,
+        endpoint,
+        operation: operation.clone(),
+    };
     let call = limits::Call {
-        operation: session.operation()?,
+        operation,
         work: work(&request),
         cost: 1,
         endpoint: Some(endpoint.to_owned()),
@@ -85,27 +91,11 @@ async fn answer(session: &mut Session, request: LlmRequest, endpoint: &str) -> H
         lease: session.lease(),
     };
     if overflow::prefers_async(&session.call.request) {
-        return overflow::now_or_later(
-            session,
-            call,
-            Later {
-                request: &request,
-                endpoint,
-            },
-        )
-        .await;
+        return overflow::now_or_later(session, call, later).await;
     }
     let pass = match session.admit(call).await {
         Err(ApiError::Refused(refused)) => {
-            return overflow::refused(
-                session,
-                refused,
-                Later {
-                    request: &request,
-                    endpoint,
-                },
-            )
-            .await;
+            return overflow::refused(session, refused, later).await;
         }
         admitted => admitted?,
     };

@@ -213,9 +213,23 @@ impl Session {
         self.shadow.clear();
     }
 
-    /// Asks the account whether a call would pass; charges nothing.
+    /// Asks the account whether a call would pass; charges and counts nothing.
     pub async fn peek(&mut self, call: limits::Call) -> Result<Pass, ApiError> {
-        match self.ask(Ask::Peek(call)).await {
+        let asker = Asker {
+            silent: true,
+            ..self.asker()
+        };
+        self.peek_as(asker, call).await
+    }
+
+    /// Asks the account whether a call would pass that is done later; charges nothing, but if it is refused it counts as
+    /// a refused call.
+    pub async fn decide_for_later(&mut self, call: limits::Call) -> Result<Pass, ApiError> {
+        self.peek_as(self.asker(), call).await
+    }
+
+    async fn peek_as(&mut self, asker: Asker, call: limits::Call) -> Result<Pass, ApiError> {
+        match self.ask_as(asker, Ask::Peek(call)).await {
             Ok(Answer::Decided {
                 verdict, standing, ..
             }) => self.apply(verdict, standing),
@@ -307,7 +321,7 @@ impl Session {
             key_id: self.caller.key_id.clone(),
             plan_claim: self.caller.plan_claim.clone(),
             provision: self.caller.provision,
-            may_lease: false,
+            ..Asker::default()
         }
     }
 

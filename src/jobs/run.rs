@@ -173,6 +173,7 @@ impl Run<'_> {
         let asker = Asker {
             key_id: self.job.key_id.clone(),
             plan_claim: self.job.plan_claim.clone(),
+            silent: true,
             ..Asker::default()
         };
         match client::ask(self.env, &self.job.user_id, asker, Ask::Admit(call)).await {

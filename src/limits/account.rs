@@ -15,7 +15,7 @@ use super::{
     Span, billing_month, calendar_day,
 };
 
-/// Most hand-overs of refusals that are told apart.
+/// Most hand-overs of refusals, and most jobs, that are told apart.
 const MOST_NOTED: usize = 32;
 /// Most crossings that wait to be taken.
 const MOST_CROSSINGS: usize = 16;
@@ -41,7 +41,7 @@ pub struct Account {
     /// What was handed out ahead; stored behind the rest.
     #[serde(skip)]
     pub(super) leases: Leases,
-    /// Hand-overs of refusals that were counted; stored behind the rest.
+    /// Hand-overs of refusals and jobs that were counted; stored behind the rest.
     #[serde(skip)]
     pub(super) noted: Vec<OperationKey>,
     /// Pages of windows that are no more.
@@ -372,13 +372,9 @@ impl Account {
         operation: &OperationId,
         counts: &BTreeMap<String, u64>,
     ) -> bool {
-        let key = OperationKey::of(operation);
-        if self.noted.contains(&key) {
+        if !self.note(OperationKey::of(operation)) {
             return false;
         }
-        self.noted.push(key);
-        let too_many = self.noted.len().saturating_sub(MOST_NOTED);
-        self.noted.drain(..too_many);
         let date = today(now, limits);
         for (reason, count) in counts {
             self.days.refuse_elsewhere(date, reason, *count);
@@ -393,9 +389,25 @@ impl Account {
         }
     }
 
-    /// Counts that the call which a quota refused last became a job, and not a refusal.
-    pub fn note_queued(&mut self, now: Millis, limits: &Limits) {
-        self.days.queue(today(now, limits));
+    /// Counts that a call became a job, and was not refused. `false`: that is known.
+    pub fn note_queued(&mut self, now: Millis, limits: &Limits, operation: &OperationId) -> bool {
+        let key = OperationKey::of(operation);
+        let is_new = self.note(key);
+        if is_new {
+            self.days.queue(key, today(now, limits));
+        }
+        is_new
+    }
+
+    /// Whether nothing was counted under this id before.
+    fn note(&mut self, key: OperationKey) -> bool {
+        if self.noted.contains(&key) {
+            return false;
+        }
+        self.noted.push(key);
+        let too_many = self.noted.len().saturating_sub(MOST_NOTED);
+        self.noted.drain(..too_many);
+        true
     }
 
     /// Since when nothing in it matters that the ledger doesn't know: it may be forgotten, and restored

@@ -11,6 +11,13 @@ impl Account {
     ///
     /// A call whose input no limit of the plan can ever take still counts as an arrival.
     pub fn admit(&mut self, now: Millis, limits: &Limits, call: &Call) -> Verdict {
+        let verdict = self.admit_silently(now, limits, call);
+        self.count_refusal(now, limits, call, &verdict);
+        verdict
+    }
+
+    /// The same, for calls whose refusal nobody is told: it is not counted.
+    pub fn admit_silently(&mut self, now: Millis, limits: &Limits, call: &Call) -> Verdict {
         self.touch(now, limits);
         let verdict = if limits.blocked {
             Verdict::Rejected(Rejection::Blocked)
@@ -20,9 +27,13 @@ impl Account {
                 Work::Dispatch(tokens) => self.admit_dispatch(now, limits, call, tokens),
             }
         };
-        self.count_refusal(now, limits, call, &verdict);
         self.note_crossings(now);
         verdict
+    }
+
+    /// Whether a call would pass. Nothing is charged.
+    pub fn peek(&self, now: Millis, limits: &Limits, call: &Call) -> Verdict {
+        self.clone().admit_silently(now, limits, call)
     }
 
     fn admit_arrival(&mut self, now: Millis, limits: &Limits, call: &Call) -> Verdict {
@@ -233,14 +244,12 @@ impl Account {
         }
     }
 
-    fn count_refusal(&mut self, now: Millis, limits: &Limits, call: &Call, verdict: &Verdict) {
-        let Some(reason) = verdict.refused_by() else {
-            return;
-        };
-        let quota = matches!(verdict, Verdict::Refused(refusal)
-            if refusal.decisive().is_some_and(|v| v.policy.is_quota()));
-        let key = OperationKey::of(&call.operation);
-        self.days.refuse(key, today(now, limits), &reason, quota);
+    /// Counts a call that its caller is told was refused; asked again under the same id, once.
+    pub fn count_refusal(&mut self, now: Millis, limits: &Limits, call: &Call, verdict: &Verdict) {
+        if let Some(reason) = verdict.refused_by() {
+            let key = OperationKey::of(&call.operation);
+            self.days.refuse(key, today(now, limits), &reason);
+        }
     }
 }
 

@@ -14,8 +14,8 @@ const KEPT_DAYS: usize = 2;
 const MOST_REASONS: usize = 32;
 /// Where further ones are counted.
 const OTHER: &str = "other";
-/// Refusals that can still be taken back.
-const RECENT: usize = 16;
+/// Refusals that can still be taken back, and are not counted again.
+const RECENT: usize = 128;
 
 /// What a user did on one local day: totals, never differences.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
@@ -97,7 +97,6 @@ struct Refused {
     key: OperationKey,
     date: LocalDate,
     reason: String,
-    quota: bool,
 }
 
 /// The days of an account that the ledger may not have seen yet.
@@ -196,7 +195,7 @@ impl DayBook {
     }
 
     /// Counts a refused call; asked again under the same id, once.
-    pub fn refuse(&mut self, key: OperationKey, date: LocalDate, reason: &str, quota: bool) {
+    pub fn refuse(&mut self, key: OperationKey, date: LocalDate, reason: &str) {
         if self.recent.iter().any(|r| r.key == key) {
             return;
         }
@@ -205,7 +204,6 @@ impl DayBook {
             key,
             date,
             reason: reason.to_owned(),
-            quota,
         });
         if self.recent.len() > RECENT {
             self.recent.pop_front();
@@ -219,24 +217,17 @@ impl DayBook {
 
     /// A call that was refused a moment ago passes after all.
     pub fn passes_after_all(&mut self, key: OperationKey) {
-        if let Some(index) = self.recent.iter().position(|r| r.key == key) {
-            self.take_back(index);
-        }
-    }
-
-    /// The last call that a quota refused became a job.
-    pub fn queue(&mut self, date: LocalDate) {
-        if let Some(index) = self.recent.iter().rposition(|r| r.quota) {
-            self.take_back(index);
-        }
-        let totals = self.on(date);
-        totals.queued = totals.queued.saturating_add(1);
-    }
-
-    fn take_back(&mut self, index: usize) {
-        if let Some(refused) = self.recent.remove(index) {
+        let index = self.recent.iter().position(|r| r.key == key);
+        if let Some(refused) = index.and_then(|index| self.recent.remove(index)) {
             self.on(refused.date).take_back(&refused.reason);
         }
+    }
+
+    /// A call became a job: if it was refused before, it was not.
+    pub fn queue(&mut self, key: OperationKey, date: LocalDate) {
+        self.passes_after_all(key);
+        let totals = self.on(date);
+        totals.queued = totals.queued.saturating_add(1);
     }
 
     /// The days the ledger has not seen as they are.

@@ -13,6 +13,7 @@ use serde_json::json;
 
 pub use prefer::prefers_async;
 
+use crate::account::client;
 use crate::account::wire::Ask;
 use crate::gateway::{LlmRequest, Session, headers_to_upstream};
 use crate::http::limit_headers::{Refused, rfc3339};
@@ -21,11 +22,13 @@ use crate::http::{ApiError, Reply, ids};
 use crate::jobs::submit::{self, NotTaken};
 use crate::jobs::{MAX_BODY, desk, schedule};
 use crate::ledger::jobs::NewJob;
-use crate::limits::{self, Cause, Millis};
+use crate::limits::{self, Cause, Millis, OperationId};
 use crate::plans::Strategy;
 
 /// The one door that answers 202 without being asked to.
 const SIMPLE_DOOR: &str = "/api/ai/query";
+/// How often an account is told of a job.
+const TRIES: u32 = 4;
 
 /// What a call that waits is about.
 pub struct Later<'a> {
@@ -33,6 +36,8 @@ pub struct Later<'a> {
     pub request: &'a LlmRequest,
     /// Name by which a plan limits the endpoint.
     pub endpoint: &'a str,
+    /// Under which its account was asked.
+    pub operation: OperationId,
 }
 
 /// A call that `refused` keeps from passing now: it waits if its plan and its caller let it, else it is
@@ -58,13 +63,9 @@ pub async fn refused(session: &mut Session, refused: Box<Refused>, later: Later<
     };
     match submit::submit(&session.call, &job, queue_limit(session)).await {
         Ok(()) => {
-            note(session);
-            Ok(accepted(
-                session,
-                &job,
-                "Request queued due to quota limit.",
-                asked,
-            ))
+            note(session, later.operation);
+            let message = "Request queued due to quota limit.";
+            Ok(accepted(session, &job, message, asked))
         }
         Err(NotTaken::Full) => Err(ApiError::Refused(refused)),
         Err(NotTaken::OutOfReach) => Err(ApiError::Unavailable("queue")),
@@ -79,7 +80,7 @@ pub async fn now_or_later(session: &mut Session, call: limits::Call, later: Late
         let too_large = ApiError::TooLarge { limit: MAX_BODY };
         return Err(session.input_error(Some(later.endpoint), too_large).await);
     }
-    match session.peek(call).await {
+    match session.decide_for_later(call).await {
         Ok(_) => {}
         Err(ApiError::Refused(why)) => return refused(session, why, later).await,
         Err(ApiError::Unavailable(what)) => return Err(ApiError::Unavailable(what)),
@@ -88,7 +89,10 @@ pub async fn now_or_later(session: &mut Session, call: limits::Call, later: Late
     let job = later.job(session, body)?;
     let limit = queue_limit(session);
     match submit::submit(&session.call, &job, limit).await {
-        Ok(()) => Ok(accepted(session, &job, "Request queued.", true)),
+        Ok(()) => {
+            note(session, later.operation);
+            Ok(accepted(session, &job, "Request queued.", true))
+        }
         Err(NotTaken::Full) => Err(ApiError::QueueFull {
             limit: limit.unwrap_or(0),
         }),
@@ -140,8 +144,8 @@ fn queue_limit(session: &Session) -> Option<u64> {
         .map_or(Some(0), |standing| standing.over_quota.queue_limit)
 }
 
-/// Counts the refusal as a job, after the answer.
-fn note(session: &Session) {
+/// Counts the call as a job, and not as refused, after the answer.
+fn note(session: &Session, operation: OperationId) {
     let (env, user, asker) = (
         session.call.env.clone(),
         session.caller.user_id.clone(),
@@ -149,7 +153,7 @@ fn note(session: &Session) {
     );
     session.call.context.wait_until(async move {
         // Only statistics: nothing is lost but a number.
-        let _ = crate::account::client::ask(&env, &user, asker, Ask::NoteQueued).await;
+        let _ = client::insist(&env, &user, &asker, &Ask::NoteQueued(operation), TRIES).await;
     });
 }
 

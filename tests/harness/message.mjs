@@ -1,7 +1,7 @@
 // What the Worker says to an account, as far as tests say it themselves or have to know what was said. The bytes are
 // pinned in src/account/wire.rs.
 
-const version = 2;
+const version = 3;
 const asks = ["admit", "peek", "settle", "conclude", "checkpoint", "view", "adopt", "revoke", "reset", "grant", "book_open", "note_queued", "take_back", "note_refused", "reconcile", "hear"];
 
 const answers = ["decided", "taken back", "stands", "concluded", "done", "key revoked", "no such user", "no room", "no such plan", "reconciled", "not ready", "refused"];
@@ -18,8 +18,8 @@ export function message(user, { reset, adopt }) {
   return new Uint8Array([version, ...ask, ...nobody, ...text(user), 0]);
 }
 
-/** No key, no plan, nobody to be created and no lease to be given. */
-const nobody = [0, 0, 0, 0];
+/** No key, no plan, nobody to be created, no lease to be given, and not in silence. */
+const nobody = [0, 0, 0, 0, 0];
 
 /** A text with its length in front: seven bits a byte, the lowest first. */
 function text(string) {

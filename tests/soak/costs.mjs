@@ -57,7 +57,8 @@ function settledBy({ began, ended }, spells) {
   return outages.reduce((by, spell) => (overlaps(spell, began, by) ? Math.max(by, spell.to + recovering) : by), ended + settling);
 }
 
-const meetsOutage = (record, spells) => spells.some((spell) => hidesAccounts(spell) && overlaps(spell, record.began, record.ended + settling));
+/** Whether an outage of the account store may have held up what a call's account was to be told. */
+export const meetsOutage = (record, spells) => spells.some((spell) => hidesAccounts(spell) && overlaps(spell, record.began, record.ended + settling));
 
 /**
  * The costs of a call. `known` is the rest that is known: {attempts, seen (by the witness), witness, spells, estimate,

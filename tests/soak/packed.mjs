@@ -1,14 +1,13 @@
 // Reads what the Worker and an account say to each other (src/account/wire.rs), as far as it decides what calls cost.
 
-const version = 2;
+const version = 3;
 
 /** {user, ask: {name: fields}, ended: [{operation, used}]} of a message; `used` is [prompt, completion], or null where it was given back. */
 export function readMessage(bytes) {
   const from = reader(bytes);
   const ask = from.one(asks);
   for (const field of [from.text, from.text]) from.maybe(field);
-  from.byte();
-  from.byte();
+  for (const flag of [from.byte, from.byte, from.byte]) flag();
   const user = from.text();
   const ended = from.list(() => ({ operation: from.text(), used: outcome(from), took: took(from) }));
   return { user, ask, ended };
@@ -77,20 +76,24 @@ const asks = [
   ["reset", (from) => from.list(from.text)],
   ["grant", (from) => [from.text(), from.number(), from.maybe(from.number)]],
   ["book_open", (from) => ({ operation: from.text(), booked: from.number(), used: [from.number(), from.number()] })],
-  ["note_queued", nothing],
+  ["note_queued", (from) => from.text()],
   ["take_back", (from) => ({ lease: from.text(), row: row(from), open: from.list(() => [from.text(), row(from)][0]), waits: from.list(from.number), next: from.maybe(from.text) })],
   ["note_refused", (from) => [from.text(), from.list(() => [from.text(), from.number()])]],
   ["reconcile", nothing],
   ["hear", nothing],
 ];
 
+/** {admission}, {refusedBy} of the policy that decides, or {}. */
 function verdict(from) {
   const kind = from.number();
-  if (kind === 0) return { reservation: from.maybe(from.text), bounds: [from.maybe(from.number), from.maybe(from.number)], lane: ["main", "degraded"][from.number()], shadow: from.list(from.text), replayed: from.byte() };
-  if (kind === 1) from.list(() => [from.text(), from.number(), from.number(), from.number(), from.number(), from.number()]);
-  else rejection(from);
-  return null;
+  if (kind === 0) return { admission: admission(from) };
+  if (kind === 1) return { refusedBy: from.list(() => violation(from))[0] };
+  rejection(from);
+  return {};
 }
+
+const admission = (from) => ({ reservation: from.maybe(from.text), bounds: [from.maybe(from.number), from.maybe(from.number)], lane: ["main", "degraded"][from.number()], shadow: from.list(from.text), replayed: from.byte() });
+const violation = (from) => [from.text(), from.number(), from.number(), from.number(), from.number(), from.number()][0];
 
 function rejection(from) {
   const kind = from.number();
@@ -113,7 +116,7 @@ function lease(from) {
 
 /** In the order of `Answer`; those behind it decide nothing. */
 const answers = [
-  ["decided", (from) => ({ admission: verdict(from), standing: standing(from), holds: from.maybe(from.number), lease: from.maybe(() => lease(from)) })],
+  ["decided", (from) => ({ ...verdict(from), standing: standing(from), holds: from.maybe(from.number), lease: from.maybe(() => lease(from)) })],
   ["taken_back", (from) => ({ standing: standing(from), lease: from.maybe(() => lease(from)) })],
   ["stands", nothing],
   ["concluded", nothing],

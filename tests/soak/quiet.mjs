@@ -3,6 +3,8 @@ import { setTimeout as pause } from "node:timers/promises";
 
 /** How long what was under way has to end by itself: the end of a call that rode with a lost message is told after 6 s. */
 const patience = 10_000;
+/** What an isolate has refused by itself it hands over within this. */
+const handingOver = 2_500;
 /** By then every lease of a call has ended, and every lease of many. */
 const leasesEnd = 6 * 60_000;
 /** By then a job that the queue has lost is sent again. */
@@ -13,6 +15,7 @@ const jobsReturn = 17 * 60_000;
  * and leases were seen to begin and not to end: what they hold may be of a month that is over, and on no page.
  */
 export async function quiet({ gateway, chaos, users, unsettled }) {
+  await pause(handingOver);
   let since = Date.now();
   let before;
   let over = false;

@@ -2,9 +2,11 @@
 // be, for every user and day, the sum of what the calls of the segment cost by the provider's log, and the sum of what
 // the account was told, both of which are exact but for what an end of the runtime has left open (costs.mjs); and what
 // the gateway says of itself must agree at the segment's end. Nothing that is open in one segment makes another one wider.
+import parse from "parse-prometheus-text-format";
 import { bound } from "./callers.mjs";
-import { costsOf, costsOfLease, costsOfLost, endingsOf, lostLeases, worthOf } from "./costs.mjs";
-import { contradiction, distinct } from "./sums.mjs";
+import { costsOf, costsOfLease, costsOfLost, endingsOf, endsOf, lostLeases, worthOf } from "./costs.mjs";
+import { countedUp, countsOf, policiesOf } from "./counts.mjs";
+import { contradiction, distinct, plus } from "./sums.mjs";
 
 const counted = { calls: "calls", degraded: "degraded", failed_open: "failed_open", prompt_tokens: "prompt", completion_tokens: "completion" };
 /** Days that are so old may be deleted. */
@@ -12,12 +14,16 @@ const kept = 300 * 86_400_000;
 
 export class Verdict {
   differences = [];
-  figures = { exact: 0, open: 0, calls: 0, tokens: 0, byLog: 0, bySettlement: 0, openCalls: 0, openTokens: 0, lost: 0, overshoot: 0 };
+  figures = { exact: 0, open: 0, calls: 0, tokens: 0, byLog: 0, bySettlement: 0, openCalls: 0, openTokens: 0, refused: 0, lost: 0, overshoot: 0 };
   /** What every job was settled at. */
   #jobs = new Map();
   #judged = new Set();
   #heard = new Set();
   #leases = new Set();
+  /** By user: refusals that nobody is sure were counted, and that may still be. */
+  #late = new Map();
+  /** By plan, what has been judged so far, by the names of daily_usage. */
+  #sums = new Map();
 
   constructor({ gateway, provider, users, chaos, witness, leases, estimate, say }) {
     Object.assign(this, { gateway, provider, users, chaos, witness, leases, estimate, say });
@@ -31,13 +37,18 @@ export class Verdict {
     for (const user of this.users) {
       const note = (text) => this.#note(`${name}: ${user.user_id}: ${text}`);
       const theirs = records.filter((record) => record.user === user.user_id);
+      const days = [before, after].map((point) => point.days[user.user_id]);
       const told = this.#told(user);
       const lists = [...this.#calls(user, theirs, note), ...this.#ofJobs(user, note), ...this.#ofLeases(user, note)];
-      const grown = growth(before.days[user.user_id], after.days[user.user_id], this.chaos.now());
+      const grown = growth(...days, this.chaos.now());
       for (const [by, one] of [["the provider's log", lists], ["what the account was told", told]]) {
         const why = contradiction(one, grown);
         if (why) note(`by ${by}: ${why}`);
       }
+      const up = countedUp(...days, this.chaos.now(), kept);
+      const wrong = contradiction(this.#counts(user, theirs), up);
+      if (wrong) note(`by what was refused and queued: ${wrong}`);
+      this.#sum(user, grown, up);
       // Both hold, so the ledger is as narrow as the narrower of them.
       const width = [lists, told].map(widthOf).reduce((a, b) => (b.calls < a.calls ? b : a));
       widths.calls += width.calls;
@@ -47,6 +58,7 @@ export class Verdict {
       await this.#agrees(user, after.days[user.user_id], note);
       this.#overshoot(user, after.days[user.user_id], note);
     }
+    await this.#metrics((text) => this.#note(`${name}: ${text}`));
     this.figures[widths.calls === 0 ? "exact" : "open"] += 1;
     this.figures.openCalls += widths.calls;
     this.figures.openTokens += widths.tokens;
@@ -102,6 +114,51 @@ export class Verdict {
     });
   }
 
+  /** What the calls were counted as besides what they cost, and what may come late of the segment before. */
+  #counts(user, records) {
+    const spells = this.chaos.spells;
+    const since = Math.max(0, ...endsOf(spells).map(({ to }) => to));
+    const late = (this.#late.get(user.user_id) ?? []).filter(({ ended }) => ended > since).map(({ counts }) => counts);
+    const found = records.map((record) => {
+      const [logged] = this.witness.logged.get(record.requestId) ?? [];
+      return { ended: record.ended, ...countsOf(record, { logged, seen: this.witness.calls.get(record.mark), witness: this.witness, spells, plan: user.plan }) };
+    });
+    this.#late.set(user.user_id, found.filter((one) => one.late));
+    this.figures.refused += found.filter(({ counts }) => counts.some((one) => one.rejected)).length;
+    return [...late, ...found.map(({ counts }) => counts)];
+  }
+
+  #sum({ plan_id }, grown, up) {
+    const sums = this.#sums.get(plan_id) ?? {};
+    for (const name of Object.values(counted)) sums[name] = (sums[name] ?? 0) + sumOf(grown, name);
+    this.#sums.set(plan_id, plus(sums, up));
+  }
+
+  /** What Prometheus is told is what was judged; asked at rest. */
+  async #metrics(note) {
+    const { status, text } = await this.gateway.admin("/metrics");
+    if (status !== 200) return note(`/metrics is ${status}`);
+    const families = parse(text);
+    const told = (family, labels) => {
+      const fits = (one) => Object.entries(labels).every(([name, value]) => one.labels?.[name] === value);
+      return (families.find(({ name }) => name === family)?.metrics ?? []).filter(fits).reduce((sum, { value }) => sum + Number(value), 0);
+    };
+    for (const [plan, sums] of this.#sums) {
+      const same = (family, labels, must) => {
+        const is = told(family, { plan, ...labels });
+        if (is !== must) note(`${family} of ${plan} ${JSON.stringify(labels)} is ${is}, must be ${must}`);
+      };
+      same("sluice_calls_total", {}, (sums.calls ?? 0) + (sums.rejected ?? 0));
+      for (const name of ["degraded", "queued", "failed_open"]) same(`sluice_${name}_total`, {}, sums[name] ?? 0);
+      for (const kind of ["prompt", "completion"]) same("sluice_tokens_total", { kind }, sums[kind] ?? 0);
+      for (const policy of policiesOf(this.#planOf(plan))) same("sluice_refused_total", { policy }, sums[`by ${policy}`] ?? 0);
+    }
+  }
+
+  #planOf(plan_id) {
+    return this.users.find((user) => user.plan_id === plan_id).plan;
+  }
+
   /** Everything that is known of a call, for whoever looks for what went wrong. */
   #show(record, attempts) {
     const { began, ended } = record;
@@ -114,7 +171,7 @@ export class Verdict {
   #log({ mark, requestId, status }, note) {
     if (status === 500) note(`${mark} was answered 500`);
     if (!requestId) return;
-    const logged = this.witness.logged.get(requestId) ?? [];
+    const logged = (this.witness.logged.get(requestId) ?? []).map((line) => line.status);
     if (logged.length !== 1 || logged[0] !== status) note(`${mark} was answered ${status}, and the log says ${logged.join(", ") || "nothing"}`);
   }
 
@@ -202,6 +259,7 @@ export class Verdict {
     const runs = (end) => new Date(end) > new Date(now);
     if (policy("daily")) same("calls of today by account, row and day", policy("daily").used, ...(runs(row.reset_at) ? [row.used_today] : []), plain);
     if (policy("monthly-tokens")) same("tokens of the month by account, row and days", policy("monthly-tokens").used, ...(runs(row.month_reset_at) ? [row.tokens_used_this_month] : []), tokens);
+    for (const day of days) same(`refusals of ${day.date} by policy and in all`, Object.values(JSON.parse(day.refused_by)).reduce((a, b) => a + b, 0), day.rejected);
     for (const { name, reserved } of quota.body.policies) if (reserved !== 0) note(`${name} still holds ${reserved}`);
   }
 

@@ -13,7 +13,7 @@ export class Witness {
   operations = new Map();
   /** By id: {id, user, calls, tokens, lasts, granted: [event], returned: [event, with {ended, used}]}. */
   leases = new Map();
-  /** Of every call, by its request id, the statuses that the gateway logged. */
+  /** Of every call, by its request id, what the gateway logged: [{status, decision, policy}]. */
   logged = new Map();
   #events = new Map();
   #lives = new Map();
@@ -52,8 +52,8 @@ export class Witness {
     return caught ? "maybe" : "yes";
   }
 
-  #log({ request_id, status }) {
-    this.logged.set(request_id, [...(this.logged.get(request_id) ?? []), status]);
+  #log({ request_id, status, decision, policy }) {
+    this.logged.set(request_id, [...(this.logged.get(request_id) ?? []), { status, decision, policy }]);
   }
 
   #call(mark) {
@@ -102,6 +102,7 @@ export class Witness {
     for (const event of events) event.answered = { at: witness, now };
     const asked = events.at(-1);
     asked.admission = answer.decided?.admission;
+    asked.refusedBy = answer.decided?.refusedBy;
     const lease = answer.decided?.lease ?? answer.taken_back?.lease;
     if (lease) this.#granted(asked, lease);
   }

@@ -57,23 +57,10 @@ impl Live {
         match ask {
             Ask::Hear => Ok((Answer::Done(true), Effect::None)),
             Ask::Admit(call) => self.admit(force, asker, call, now),
+            Ask::Peek(call) => Ok(self.peek(force, asker, call, now)),
             Ask::TakeBack { returned, next } => {
                 let next = next.filter(|_| !self.key_is_revoked(asker, now));
                 self.take_back(force, &returned, next.as_ref(), now)
-            }
-            Ask::Peek(call) => {
-                let verdict =
-                    self.law
-                        .clone()
-                        .admit(now, &force.limits, &with_lane(call, &force.plan));
-                let standing = self.snapshot(force, now);
-                let decided = Answer::Decided {
-                    verdict,
-                    standing,
-                    holds: None,
-                    lease: None,
-                };
-                Ok((decided, Effect::None))
             }
             Ask::Settle {
                 operation,
@@ -142,9 +129,9 @@ impl Live {
                     self.book_open(&force.limits, &operation, [calls, prompt, completion], now);
                 Ok((Answer::Done(booked), self.stored(booked)?))
             }
-            Ask::NoteQueued => {
-                self.law.note_queued(now, &force.limits);
-                Ok((Answer::Done(true), self.stored(true)?))
+            Ask::NoteQueued(operation) => {
+                let is_new = self.law.note_queued(now, &force.limits, &operation);
+                Ok((Answer::Done(is_new), self.stored(is_new)?))
             }
             Ask::NoteRefused { operation, counts } => {
                 Ok(self.note_refused(&force.limits, &operation, &counts, now))
@@ -154,7 +141,11 @@ impl Live {
 
     fn admit(&mut self, force: &Force, asker: &Asker, call: limits::Call, now: Millis) -> Done {
         let call = with_lane(call, &force.plan);
-        let verdict = self.law.admit(now, &force.limits, &call);
+        let verdict = if asker.silent {
+            self.law.admit_silently(now, &force.limits, &call)
+        } else {
+            self.law.admit(now, &force.limits, &call)
+        };
         let standing = self.snapshot(force, now);
         let passes = matches!(verdict, Verdict::Admitted(_));
         let lease = (passes && asker.may_lease)
@@ -179,6 +170,36 @@ impl Live {
             lease,
         };
         Ok((decided, effect))
+    }
+
+    fn peek(
+        &mut self,
+        force: &Force,
+        asker: &Asker,
+        call: limits::Call,
+        now: Millis,
+    ) -> (Answer, Effect) {
+        let call = with_lane(call, &force.plan);
+        let verdict = self.law.peek(now, &force.limits, &call);
+        let counts = !asker.silent && verdict.refused_by().is_some();
+        if counts {
+            self.law.count_refusal(now, &force.limits, &call, &verdict);
+            self.unsaved = true;
+        }
+        let decided = Answer::Decided {
+            verdict,
+            standing: self.snapshot(force, now),
+            holds: None,
+            lease: None,
+        };
+        (
+            decided,
+            if counts {
+                Effect::Counted
+            } else {
+                Effect::None
+            },
+        )
     }
 
     /// How the user stands is told without the lease that follows: whoever holds it knows what they hold.

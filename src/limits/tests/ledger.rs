@@ -109,9 +109,29 @@ fn a_refused_call_that_became_a_job_was_not_refused() {
     for index in 0..6 {
         account.admit(NOON, &limits(), &dispatch(index));
     }
-    account.note_queued(NOON, &limits());
+    account.admit(NOON, &limits(), &dispatch(6));
+    assert!(account.note_queued(NOON, &limits(), &dispatch(5).operation));
+    assert!(!account.note_queued(NOON, &limits(), &dispatch(5).operation));
     let totals = &account.unflushed()[0];
-    assert_eq!((totals.rejected, totals.queued), (0, 1));
+    assert_eq!((totals.rejected, totals.queued), (1, 1));
+}
+
+#[test]
+fn a_refusal_that_nobody_is_told_is_not_counted() {
+    let mut account = Account::new();
+    for index in 0..5 {
+        account.admit(NOON, &limits(), &dispatch(index));
+    }
+    assert!(
+        account
+            .admit_silently(NOON, &limits(), &dispatch(5))
+            .refused_by()
+            .is_some()
+    );
+    let peeked = account.peek(NOON, &limits(), &dispatch(6));
+    assert_eq!(account.unflushed()[0].rejected, 0);
+    account.count_refusal(NOON, &limits(), &dispatch(6), &peeked);
+    assert_eq!(account.unflushed()[0].rejected, 1);
 }
 
 #[test]
