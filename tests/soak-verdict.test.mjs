@@ -229,6 +229,7 @@ test("a refused call is counted once, by its policy, and a job is none", () => {
   assert.deepEqual(counts(story().comes("a"), refused), { counts: [rejected], late: false });
   assert.deepEqual(counts(story().asks("a"), { decision: "allowed" }), { counts: [{}], late: false });
   assert.deepEqual(counts(story().isRefused("a"), { decision: "queued" }), { counts: [{ queued: 1 }], late: false });
+  assert.deepEqual(counts(story().isRefused("a"), { decision: "refused", policy: null }).counts, [rejected]);
   // Near a kill it may be missing; refused by an isolate it may come later.
   assert.deepEqual(counts(story().isRefused("a"), refused, { spells: [killed] }), { counts: [rejected, {}], late: false });
   assert.deepEqual(counts(story().comes("a"), refused, { spells: [killed] }), { counts: [rejected, {}], late: true });

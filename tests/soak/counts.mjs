@@ -21,7 +21,8 @@ export function countsOf(record, known) {
   const shaky = isCaught(record, known.spells) || meetsOutage(record, known.spells);
   const said = saidOf(record, known);
   const isRefused = known.logged?.decision === "refused";
-  if (isRefused) return counted([refused(known.logged.policy)], shaky, said.length === 0);
+  // A call that was to become a job, and for which the queue was out, is answered 503 and not by the policy's name.
+  if (isRefused) return counted([refused(known.logged.policy ?? said[0])], shaky, said.length === 0);
   // The note that it is one may be lost, and that it was none before.
   if (known.logged?.decision === "queued") return counted(shaky ? [queued, { ...queued, ...refused("daily") }, refused("daily")] : [queued], shaky);
   if (known.logged) return counted(shaky ? [nothing, ...said.map(refused)] : [nothing]);

@@ -107,6 +107,6 @@ function report() {
   say(`kills ${chaos.counts.kills}, clock steps ${chaos.counts.clocks}, faults ${chaos.counts.faults}, accounts moved ${chaos.counts.moved}, plans edited ${chaos.counts.edits}, leases lost ${figures.lost}`);
   say(`charged ${figures.calls} calls and ${figures.tokens} tokens in ${figures.exact + figures.open} segments: ${figures.exact} exact, ${figures.open} with open calls`);
   say(`calls exact by the provider's log ${figures.byLog}, by their settlement within it ${figures.bySettlement}; open ${figures.openCalls} (${share(figures.openCalls, records.length)}) by ${figures.openTokens} tokens (${share(figures.openTokens, figures.tokens)})`);
-  say(`refusals, jobs and /metrics agree with the gateway's log in every segment: ${figures.refused} calls were, or may have been, refused`);
+  say(`counted ${figures.refused} refusals and ${figures.queued} jobs; of ${figures.openCounts} calls (${share(figures.openCounts, records.length)}) it is open whether they were`);
   say(`differences ${differences.length}, overshoot ${figures.overshoot}`);
 }

@@ -14,7 +14,7 @@ const kept = 300 * 86_400_000;
 
 export class Verdict {
   differences = [];
-  figures = { exact: 0, open: 0, calls: 0, tokens: 0, byLog: 0, bySettlement: 0, openCalls: 0, openTokens: 0, refused: 0, lost: 0, overshoot: 0 };
+  figures = { exact: 0, open: 0, calls: 0, tokens: 0, byLog: 0, bySettlement: 0, openCalls: 0, openTokens: 0, refused: 0, queued: 0, openCounts: 0, lost: 0, overshoot: 0 };
   /** What every job was settled at. */
   #jobs = new Map();
   #judged = new Set();
@@ -48,6 +48,8 @@ export class Verdict {
       const up = countedUp(...days, this.chaos.now(), kept);
       const wrong = contradiction(this.#counts(user, theirs), up);
       if (wrong) note(`by what was refused and queued: ${wrong}`);
+      this.figures.refused += up.rejected ?? 0;
+      this.figures.queued += up.queued ?? 0;
       this.#sum(user, grown, up);
       // Both hold, so the ledger is as narrow as the narrower of them.
       const width = [lists, told].map(widthOf).reduce((a, b) => (b.calls < a.calls ? b : a));
@@ -124,7 +126,7 @@ export class Verdict {
       return { ended: record.ended, ...countsOf(record, { logged, seen: this.witness.calls.get(record.mark), witness: this.witness, spells, plan: user.plan }) };
     });
     this.#late.set(user.user_id, found.filter((one) => one.late));
-    this.figures.refused += found.filter(({ counts }) => counts.some((one) => one.rejected)).length;
+    this.figures.openCounts += found.filter(({ counts }) => counts.length > 1).length;
     return [...late, ...found.map(({ counts }) => counts)];
   }
 
