@@ -155,6 +155,37 @@ test("unknown, revoked, expired and 'could not tell' are told apart", async () =
   assert.match(unsure.headers.get("retry-after"), /^[1-9]\d*$/);
 });
 
+test("a key in the query is no credential, and is repeated nowhere", async () => {
+  const { key } = await caller();
+  for (const name of ["api_key", "key", "access_token"]) {
+    for (const answer of [await gateway.call(`/v1/chat/completions?${name}=${key}`, { json: hello }), await gateway.call(`/api/quota?${name}=${key}`)]) {
+      assert.equal(answer.status, 401, `${name}: ${answer.text}`);
+      assert.equal(answer.headers.get("ratelimit"), null);
+      assert.ok(!answer.text.includes(key));
+      await eventually(() => assert.ok(gateway.logs().includes(answer.headers.get("x-request-id"))));
+    }
+  }
+  assert.equal((await policy(key, "daily")).used, 0);
+  assert.ok(!gateway.logs().includes(key));
+});
+
+test("the user that a body names is never the one whose limits apply", async () => {
+  const [one, other] = [await caller(), await caller()];
+  const bodies = [
+    ["/v1/chat/completions", { ...hello, user: other.user_id }],
+    ["/v1/chat/completions", { ...hello, user: other.user_id, stream: true }],
+    ["/v1/responses", { model: "m-small", input: "hi", user: other.user_id }],
+    ["/v1/embeddings", { model: "m-small", input: "hi", user: other.user_id }],
+    ["/v1/messages", { ...hello, max_tokens: 5, metadata: { user_id: other.user_id } }],
+  ];
+  for (const [path, json] of bodies) {
+    const answer = await gateway.call(path, { key: one.key, json });
+    assert.equal(answer.status, 200, `${path}: ${answer.text}`);
+  }
+  assert.deepEqual([(await policy(one.key, "daily")).used, (await policy(other.key, "daily")).used], [bodies.length, 0]);
+  assert.equal((await policy(other.key, "monthly-tokens")).used, 0);
+});
+
 test("a bad checksum is turned away before any storage is read", async () => {
   await gateway.resetCalls();
   assert.equal((await chat(`slc_live_${"0".repeat(36)}`)).status, 401);
