@@ -46,6 +46,23 @@ async function exhausted() {
   return user;
 }
 
+/** A user whose tokens of the month are used up about two weeks before it ends. */
+async function exhaustedForWeeks() {
+  const billing_day = ((new Date().getUTCDate() + 13) % 28) + 1;
+  const user = await caller({ monthly_token_limit: 60, reset: { billing_day } });
+  assert.equal((await user.post("/v1/chat/completions", { model, messages: [{ role: "user", content: "[[ignore_max_tokens]][[tokens:60]]" }] })).status, 200);
+  assert.equal((await user.settled()).remaining, 0);
+  turnstile.reset();
+  return user;
+}
+
+/** Refused until the month ends, and told so at once: after one call, and without sleeping. */
+function refusedForWeeks({ error, took }) {
+  assert.ok(took < SOON && turnstile.passed.length === 1, `${took} ms, ${turnstile.passed.length} calls`);
+  assert.ok(Number(error.headers.get("retry-after")) > 10 * 86_400, error.headers.get("retry-after"));
+  assert.match(error.headers.get("ratelimit"), /^"monthly-tokens";r=0;/);
+}
+
 /** A user who has to wait two seconds for the next call. */
 async function impatient() {
   const user = await caller({ rate: { capacity: 1, refill_per_minute: 30 } });
@@ -102,6 +119,17 @@ describe("openai for Node", () => {
     }
   });
 
+  test("a used-up month is a RateLimitError at once, and one call", async () => {
+    const user = await exhaustedForWeeks();
+    for (const stream of [false, true]) {
+      turnstile.reset();
+      const refused = await failure(openaiOf(user.key).chat.completions.create({ model, messages, stream }));
+      assert.ok(refused.error instanceof OpenAI.RateLimitError, String(refused.error));
+      assert.deepEqual([refused.error.status, refused.error.code, refused.error.type], [429, "insufficient_quota", "insufficient_quota"]);
+      refusedForWeeks(refused);
+    }
+  });
+
   test("a short limit is waited out by the SDK itself", async () => {
     const user = await impatient();
     const answer = await openaiOf(user.key).chat.completions.create({ model, messages });
@@ -149,6 +177,14 @@ describe("@anthropic-ai/sdk", () => {
     assert.ok(error instanceof Anthropic.RateLimitError, String(error));
     assert.equal(error.error.error.type, "rate_limit_error");
     assert.ok(took < SOON && turnstile.passed.length === 1, `${took} ms, ${turnstile.passed.length} calls`);
+  });
+
+  test("a used-up month is a RateLimitError at once, and one call", async () => {
+    const user = await exhaustedForWeeks();
+    const refused = await failure(anthropicOf(user.key).messages.create(body));
+    assert.ok(refused.error instanceof Anthropic.RateLimitError, String(refused.error));
+    assert.deepEqual([refused.error.status, refused.error.error.error.type], [429, "rate_limit_error"]);
+    refusedForWeeks(refused);
   });
 
   test("a short limit is waited out, and a bad key is an AuthenticationError", async () => {
