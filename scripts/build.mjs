@@ -40,9 +40,12 @@ export async function buildAll(step) {
   await step("Building the console", buildConsole);
 }
 
+/** Whether the Worker in build/ was made from what is here now. */
+export const workerIsBuilt = (wanted = fingerprint(inputs)) => upToDate(stamp, wanted, outputs);
+
 export async function build(note) {
   const wanted = fingerprint(inputs);
-  if (upToDate(stamp, wanted, outputs)) return note("unchanged since the last build");
+  if (workerIsBuilt(wanted)) return note("unchanged since the last build");
   const tools = buildTools();
   console.log("      compiling the Worker: the first time takes a minute or two");
   const env = toolEnv({ WASM_BINDGEN_BIN: tools.wasmBindgen, WASM_OPT_BIN: tools.wasmOpt, ESBUILD_BIN: tools.esbuild });

@@ -57,7 +57,7 @@ async function npmPackages(note) {
 }
 
 /** npm leaves a copy of the lock file it installed from in node_modules; they must name the same versions. */
-function packagesUpToDate() {
+export function packagesUpToDate() {
   const installed = inRoot("node_modules", ".package-lock.json");
   if (!existsSync(installed)) return false;
   const have = JSON.parse(readFileSync(installed, "utf8")).packages;

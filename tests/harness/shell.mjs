@@ -7,7 +7,7 @@ import { join } from "node:path";
 /** A shell whose curl tells the status: `const shell = startShell(); const {status, text, body} = await shell.curl(line, env)`. */
 export function startShell() {
   const home = mkdtempSync(join(tmpdir(), "sluice-shell-"));
-  writeFileSync(join(home, ".curlrc"), 'write-out = "\\n%{http_code}"\nmax-time = 30\nnoproxy = "*"\n');
+  writeFileSync(join(home, ".curlrc"), 'write-out = "\\n%{http_code}"\nmax-time = 30\nsilent\nshow-error\nnoproxy = "*"\n');
   return {
     async curl(line, env) {
       const { code, output } = await run("sh", ["-c", line], { ...process.env, CURL_HOME: home, ...env });
