@@ -6,7 +6,8 @@ import { keyHash, newKey } from "./lib/keys.mjs";
 import { inRoot } from "./lib/paths.mjs";
 import { wrangler } from "./lib/wrangler.mjs";
 
-const users = [
+/** The users a local gateway has from the start. */
+export const demoUsers = [
   { user_id: "demo-free", plan_id: "free" },
   { user_id: "demo-pro", plan_id: "pro" },
 ];
@@ -18,14 +19,14 @@ export async function seed(pepper) {
   const keys = rememberedKeys();
   mkdirSync(inRoot(".wrangler"), { recursive: true });
   writeFileSync(keysFile, JSON.stringify(keys, null, 2), { mode: 0o600 });
-  writeFileSync(sqlFile, users.map((user) => statements(user, keys[user.user_id], pepper)).join("\n"));
+  writeFileSync(sqlFile, demoUsers.map((user) => statements(user, keys[user.user_id], pepper)).join("\n"));
   await wrangler(["d1", "execute", "DB", "--local", "--yes", "--file", sqlFile]);
   return keys;
 }
 
 function rememberedKeys() {
   const known = existsSync(keysFile) ? JSON.parse(readFileSync(keysFile, "utf8")) : {};
-  return Object.fromEntries(users.map(({ user_id }) => [user_id, known[user_id] ?? newKey()]));
+  return Object.fromEntries(demoUsers.map(({ user_id }) => [user_id, known[user_id] ?? newKey()]));
 }
 
 function statements({ user_id, plan_id }, key, pepper) {

@@ -1,12 +1,16 @@
-// The TypeScript client: its own tests, and its examples against the built Worker.
+// The TypeScript client: its own tests, and its examples against the built Worker, also as their page has them.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { readdirSync } from "node:fs";
 import { after, before, test } from "node:test";
 import { startGateway } from "./harness/gateway.mjs";
 import { eventually } from "./harness/eventually.mjs";
+import { blocks } from "./harness/page.mjs";
+import { startShell } from "./harness/shell.mjs";
 import { inRoot } from "../scripts/lib/paths.mjs";
+import { signal } from "../scripts/lib/processes.mjs";
 import { run } from "../scripts/lib/run.mjs";
+import { demoUsers } from "../scripts/seed.mjs";
 
 const tsc = inRoot("node_modules", ".bin", "tsc");
 let gateway, service;
@@ -28,19 +32,32 @@ test("the package's own tests pass, and its types fit Hono's and Express's", asy
   assert.match(output, /^# fail 0$/m);
 });
 
-/** An example in a process of its own, as its README starts it. */
-async function startExample(name, url = gateway.url) {
+/** A service in a process group of its own, once it listens: {url, stop}. */
+async function startService(program, args, cwd, url = gateway.url) {
   const env = { ...process.env, SLUICE_URL: url, SLUICE_SERVICE_KEY: service, PORT: "0" };
-  const child = spawn(process.execPath, ["server.mjs"], { cwd: inRoot("examples", name), env, stdio: ["ignore", "pipe", "inherit"] });
+  const child = spawn(program, args, { cwd, env, detached: true, stdio: ["ignore", "pipe", "inherit"] });
   let said = "";
   child.stdout.on("data", (bytes) => (said += bytes));
-  const url_of = () => /listening on (http:\S+)/.exec(said)?.[1];
-  await eventually(() => assert.ok(url_of(), `${name} has not started`));
+  const ended = new Promise((resolve) => child.once("exit", resolve));
+  const stop = () => {
+    signal(-child.pid, "SIGTERM");
+    return ended;
+  };
+  try {
+    return { url: await eventually(() => /listening on (http:\S+)/.exec(said)?.[1] ?? assert.fail(`it has not started: ${said}`)), stop };
+  } catch (error) {
+    await stop();
+    throw error;
+  }
+}
+
+async function startExample(name, gatewayUrl) {
+  const { url, stop } = await startService(process.execPath, ["server.mjs"], inRoot("examples", name), gatewayUrl);
   const get = async (path, user) => {
-    const answer = await fetch(url_of() + path, { headers: user ? { "x-user": user } : {} });
+    const answer = await fetch(url + path, { headers: user ? { "x-user": user } : {} });
     return { status: answer.status, headers: answer.headers, body: await answer.json() };
   };
-  return { get, stop: () => new Promise((resolve) => child.once("exit", resolve) && child.kill()) };
+  return { get, stop };
 }
 
 for (const name of ["hono", "express"]) {
@@ -75,6 +92,32 @@ for (const name of ["hono", "express"]) {
     }
   });
 }
+
+test("examples/README.md leads to a service that holds a demo user to their plan", async () => {
+  const page = blocks("examples/README.md");
+  assert.deepEqual(page.map(({ name }) => name), ["build", "create-service", "create-key", "start-service", "call-service"]);
+  for (const user of demoUsers) await gateway.createUser(user);
+  const shell = startShell();
+  const [build, createService, createKey, start, call] = page.map(({ text }) => text.replaceAll("http://localhost:8787", gateway.url));
+  const curl = (line) => shell.curl(line, { ADMIN_TOKEN: gateway.adminToken });
+  let example;
+  try {
+    await run("sh", ["-c", build], { show: false });
+    assert.equal((await curl(createService)).status, 201);
+    const { status, body } = await curl(createKey);
+    assert.deepEqual([status, body.scope], [201, "service"]);
+    example = await startService("sh", ["-c", start.replace("slc_live_…", body.key)], inRoot());
+    for (let left = 9; left >= 0; left--) {
+      const answer = await curl(call.replace("http://localhost:3001", example.url));
+      assert.equal(answer.status, 200, answer.text);
+      assert.match(answer.text, new RegExp(`^ratelimit: "daily";r=${left};`, "im"));
+    }
+    assert.equal((await curl(call.replace("http://localhost:3001", example.url))).status, 429);
+  } finally {
+    await example?.stop();
+    shell.stop();
+  }
+});
 
 test("an example whose gateway is gone goes on by its own small cap", async () => {
   const example = await startExample("express", "http://127.0.0.1:1");
