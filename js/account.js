@@ -8,13 +8,16 @@
 export function ask(env, user, message, budget, again) {
   const bytes = message.slice();
   return new Promise((resolve) => {
-    const timer = setTimeout(resolve, budget);
+    let over = false;
     const end = (told) => {
+      over = true;
       clearTimeout(timer);
       resolve(told);
     };
+    const timer = setTimeout(end, budget);
     const give = (error) => end(String(error));
-    const retry = (error) => (again && !overloaded(error) ? send(env, user, bytes).then(end, give) : give(error));
+    // Nobody waits for a message any more that breaks after its time, and what it asks for must not happen then.
+    const retry = (error) => (again && !over && !overloaded(error) ? send(env, user, bytes).then(end, give) : give(error));
     send(env, user, bytes).then(end, retry);
   });
 }

@@ -3,11 +3,14 @@
 import { ABORTED, BROKE, STOPPED, TIMED_OUT, collect } from "./streams.js";
 import { headersOf, lines } from "./wire.js";
 
+/** How much longer than its head, in ms, an answer may take: not as long as its call's reservation lasts. */
+const MORE = 20_000;
+
 /**
  * Sends `body` and resolves to `[status, head, body, waited]`, or to how it ended without an answer, in the numbers of
  * streams.js. `head` has the answer's headers, `waited` is the time to the head. The body of a good answer is read to
  * its end if it has no more than `most` bytes (STOPPED: it has more); of others it is the stream, and always where `most`
- * is 0. Head and body may each take `patience` ms.
+ * is 0. The head and every wait for a piece of the body may take `patience` ms, and both together MORE than that.
  */
 export function exchange(url, head, body, signal, patience, most) {
   const began = Date.now();
@@ -38,8 +41,9 @@ export function exchange(url, head, body, signal, patience, most) {
       // Of a length that is told, and not of what comes out of a compressed body, the platform may be asked at once.
       const length = headers.get("content-encoding") ? NaN : Number(headers.get("content-length") ?? NaN);
       if (length > most) return STOPPED;
-      if (!(length >= 0)) return response.body ? collect(response.body, patience, signal, most) : new Uint8Array();
-      timer = setTimeout(end, patience, TIMED_OUT);
+      const until = began + patience + MORE;
+      if (!(length >= 0)) return response.body ? collect(response.body, patience, signal, most, until) : new Uint8Array();
+      timer = setTimeout(end, Math.min(patience, until - Date.now()), TIMED_OUT);
       return new Uint8Array(await response.arrayBuffer());
     }
 

@@ -9,16 +9,19 @@ export const STOPPED = 3;
 const WRITE_FAILED = 4;
 export const ABORTED = 5;
 
+/** How often, in ms, whoever passes a stream on hears that it is still under way. */
+const PULSE = 30_000;
+
 /**
  * Reads to the end or until `take(chunk)` gives something other than undefined, and resolves to how it ended. The wait
- * for a chunk may take `patience` ms.
+ * for a chunk may take `patience` ms, and all of it until `until`. `pulse` is called now and then.
  */
-function drain(reader, patience, signal, take) {
+function drain(reader, patience, signal, take, { until = Infinity, pulse } = {}) {
   return new Promise((resolve) => {
     let over = false;
     // Since when a chunk is waited for; 0: none is.
     let since = Date.now();
-    let timer = setTimeout(look, patience);
+    let timer = setTimeout(look, Math.min(patience, until - since, PULSE));
     const leave = () => end(ABORTED);
     signal.addEventListener("abort", leave);
 
@@ -33,9 +36,11 @@ function drain(reader, patience, signal, take) {
 
     // One timer a stream, not one a chunk: when it rings, it looks how long the wait has really taken.
     function look() {
-      const left = since === 0 ? patience : since + patience - Date.now();
+      const now = Date.now();
+      const left = Math.min(since === 0 ? patience : since + patience - now, until - now);
       if (left <= 0) return end(TIMED_OUT);
-      timer = setTimeout(look, left);
+      pulse?.();
+      timer = setTimeout(look, Math.min(left, PULSE));
     }
 
     async function run() {
@@ -57,16 +62,18 @@ function drain(reader, patience, signal, take) {
 
 /**
  * Passes a stream on. `feed(chunk)` gives what the caller gets of it: bytes, undefined for nothing yet, or null for
- * nothing any more. Nothing is fed once the promise is resolved or the signal was aborted.
+ * nothing any more. Now and then it is fed nothing, also while the provider or the caller is waited for. Nothing is fed
+ * once the promise is resolved or the signal was aborted.
  */
 export function pump(source, writer, patience, signal, feed) {
   const inlet = inletOf(source);
-  return drain(inlet, patience, signal, (chunk) => {
+  const pass = (chunk) => {
     const out = feed(chunk);
     if (out === null) return STOPPED;
     const written = out && writer.write(out).then(() => undefined, () => WRITE_FAILED);
     return inlet.rest?.(chunk, written) ?? written;
-  });
+  };
+  return drain(inlet, patience, signal, pass, { pulse: () => void feed(new Uint8Array()) });
 }
 
 /** The platform's own streams can be read into a buffer; those made of JavaScript cannot, and gather nothing. */
@@ -168,14 +175,14 @@ async function waste(reader) {
 }
 
 /** The whole of a stream in one piece; a number, as above, where there is none. STOPPED: it is larger than `most`. */
-export async function collect(source, patience, signal, most) {
+export async function collect(source, patience, signal, most, until = Date.now() + patience) {
   const chunks = [];
   let length = 0;
   const how = await drain(source.getReader(), patience, signal, (chunk) => {
     chunks.push(chunk);
     length += chunk.byteLength;
     return length > most ? STOPPED : undefined;
-  });
+  }, { until });
   if (how !== COMPLETE) return how;
   if (chunks.length === 1) return chunks[0];
   const all = new Uint8Array(length);

@@ -25,6 +25,10 @@ pub const ACCOUNT: Span = Span(2_500);
 pub const ACCOUNT_AND_LEDGER: Span = Span(15_000);
 /// For one message to a queue.
 pub const QUEUE: Span = Span(2_000);
+/// For the provider's list of models, head and body.
+pub const CATALOG: Span = Span(2_000);
+/// For what the name of a webhook resolves to.
+pub const DNS: Span = Span(2_000);
 /// For the identity provider's keys, head and body.
 pub const JWKS: Span = Span(2_000);
 

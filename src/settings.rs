@@ -9,6 +9,9 @@ use worker::Env;
 use crate::auth::jwt::{self, JwtVars};
 use crate::limits::{Span, WindowLimit};
 
+/// The platform's own.
+const PUBLIC_RESOLVER: &str = "https://cloudflare-dns.com/dns-query";
+
 /// All settings, with their defaults in place.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -36,6 +39,8 @@ pub struct Settings {
     pub alert_refusal_rate: f64,
     /// Where alerts are sent; `None`: they are only listed.
     pub alert_webhook_url: Option<String>,
+    /// Who says, over HTTPS in JSON, what the names of webhooks resolve to; `None`: nobody is asked.
+    pub dns_resolver_url: Option<String>,
     /// Milliseconds by which the clock is shifted; always 0 in production.
     pub clock_offset_ms: i64,
     /// Whether `ENVIRONMENT` is `production`: tests' liberties are off.
@@ -143,6 +148,7 @@ impl Settings {
             log_calls: source.text("LOG_CALLS").as_deref() != Some("false"),
             alert_refusal_rate: number(source, "ALERT_REFUSAL_RATE", 0.10, &mut problems),
             alert_webhook_url: source.text("ALERT_WEBHOOK_URL"),
+            dns_resolver_url: dns_resolver(source, production),
             clock_offset_ms: clock_offset(source, production, &mut problems),
             admin_token: source.secret("ADMIN_TOKEN"),
             key_pepper: source.secret("KEY_PEPPER"),
@@ -163,6 +169,15 @@ fn ledger_delay(source: &impl Lookup, problems: &mut Vec<String>) -> Span {
         problems.push("LEDGER_DELAY_MS has to be from 1000 to 600000".to_owned());
     }
     taken
+}
+
+/// In production somebody is asked unless the operator says `off`; elsewhere nobody is.
+fn dns_resolver(source: &impl Lookup, production: bool) -> Option<String> {
+    match source.text("DNS_RESOLVER_URL") {
+        Some(off) if off == "off" => None,
+        Some(url) => Some(url),
+        None => production.then(|| PUBLIC_RESOLVER.to_owned()),
+    }
 }
 
 /// Tests move the clock; a production gateway never lets anybody do so.

@@ -1,5 +1,6 @@
 // The decision alone, for services that keep their own proxy.
 import assert from "node:assert/strict";
+import { setTimeout as pause } from "node:timers/promises";
 import { after, before, test } from "node:test";
 import { startGateway } from "./harness/gateway.mjs";
 import { eventually } from "./harness/eventually.mjs";
@@ -201,6 +202,31 @@ test("a reply that is lost after the charge is not charged again (B48)", async (
   }
 });
 
+test("what a service asks again after a 503 is not given back behind its back", async () => {
+  const user = await caller();
+  assert.equal((await now(user)).body.allowed, true);
+  await gateway.fault({ binding: "ACCOUNTS", mode: "error", match: `${user} ` });
+  assert.equal((await consume(user, { operation_id: "again", tokens: 30 })).status, 503);
+  await gateway.noFaults();
+  const answer = await consume(user, { operation_id: "again", tokens: 30 });
+  assert.equal(answer.body.allowed, true);
+  await pause(4_000);
+  const settled = await ask("settle", { reservation_id: answer.body.reservation_id, tokens: 12 });
+  assert.deepEqual([settled.body.settled, used(settled, "daily"), used(settled, "monthly-tokens")], [true, [1, 0], [12, 0]]);
+});
+
+test("every answer to a service says how somebody stands", async () => {
+  const limits = ({ headers }) => ["ratelimit", "ratelimit-policy", "x-ratelimit-limit", "x-sluice-decision"].filter((name) => !headers.get(name));
+  const answers = [
+    await ask("consume", {}),
+    await ask("consume", { user_id: "nobody-of-this-name" }),
+    await gateway.call("/api/limits/consume", { key: service, method: "POST", body: "no json" }),
+    await ask("settle", { reservation_id: "made-up" }),
+    await ask("release", {}),
+  ];
+  assert.deepEqual(answers.map(limits), answers.map(() => []));
+});
+
 test("while an account is out the answer is 503, soon, and worth another try", async () => {
   const user = await caller();
   await gateway.fault({ binding: "ACCOUNTS", mode: "error", match: `${user} ` });
@@ -234,7 +260,7 @@ test("only a service decides for others, and what it asks has to make sense", as
     assert.deepEqual([answer.status, answer.body.error.param], [400, param], JSON.stringify(json));
   }
   const twice = await gateway.call("/api/limits/consume", { key: service, method: "POST", body: `{"user_id":"${user}","user_id":"x"}` });
-  assert.equal(twice.status, 400);
+  assert.deepEqual([twice.status, twice.body.error.param], [400, "user_id"]);
   assert.deepEqual(used(await now(user), "daily"), [0, 0]);
 });
 

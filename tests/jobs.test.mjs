@@ -401,6 +401,16 @@ test("a job is its user's alone, comes in pages and can be taken back", async ()
   assert.equal((await gateway.call("/api/jobs", { key, method: "POST" })).status, 405);
 });
 
+test("a job outlives the rotation of its key as long as the old key does", async () => {
+  const { key, user_id } = await caller({ daily_limit: 1, spent: 1 });
+  const { id } = (await query(key)).body;
+  const { key_id } = (await gateway.admin(`/admin/users/${user_id}/keys`)).body.data[0];
+  assert.equal((await gateway.admin(`/admin/keys/${key_id}/rotate`, { json: { overlap_seconds: 86_400 } })).status, 201);
+  await quotaIsBack(user_id, id);
+  await deliver([look(id)]);
+  assert.equal((await row(id)).status, "succeeded");
+});
+
 test("one that is taken back while it runs keeps no result and pays for what it used", async () => {
   const { key } = await caller();
   upstream.always({ usage, delay: 700 });
@@ -443,7 +453,7 @@ test("a provider that fails for good ends the job after five attempts", async ()
     await deliver([look(id)]);
   }
   const job = await ended(key, id, "failed");
-  assert.deepEqual([job.attempts, job.error.code], [5, "upstream_overloaded"]);
+  assert.deepEqual([job.attempts, job.error.code], [5, "server_is_overloaded"]);
   await settled(key, 0);
 });
 

@@ -105,6 +105,19 @@ test("a call that could have passed and became a job by its caller's wish is que
   await eventually(async () => assert.equal(value(await scrape(), "sluice_queued_total", { plan: plan_id }), 1));
 });
 
+test("what a plan that only watches would have refused is counted as that, and as passed", async () => {
+  const { key, plan_id } = await caller({ daily_limit: 1, shadow: true });
+  for (let i = 0; i < 3; i++) assert.equal((await chat(key)).status, 200);
+  await eventually(async () => {
+    const families = await scrape();
+    assert.equal(value(families, "sluice_shadow_refused_total", { plan: plan_id, policy: "daily", reason: "limit" }), 2);
+    assert.equal(value(families, "sluice_refused_total", { plan: plan_id }), undefined);
+    assert.equal(value(families, "sluice_calls_total", { plan: plan_id }), 3);
+  });
+  const { endpoints } = (await gateway.admin("/admin/stats")).body;
+  assert.ok(!endpoints.some(({ name }) => name.startsWith("shadow")));
+});
+
 test("names and types are those of Prometheus", async () => {
   for (const family of await scrape()) {
     assert.match(family.name, /^sluice_[a-z_]+$/);

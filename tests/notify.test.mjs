@@ -204,6 +204,36 @@ test("private targets are refused in production", async () => {
   assert.equal(receiver.of(path).length, 0);
 });
 
+test("a name that leads into a private network is refused, and one that nobody can look up is left to the platform", async () => {
+  const answers = { A: "10.0.0.7", AAAA: "2606:4700::6810:84e5" };
+  const asked = [];
+  const resolver = createServer((request, response) => {
+    const query = new URL(request.url, "http://resolver").searchParams;
+    asked.push(query.get("name"));
+    const data = answers[query.get("type")];
+    response.writeHead(data ? 200 : 500, { "content-type": "application/dns-json" });
+    response.end(JSON.stringify({ Status: 0, Answer: [{ name: query.get("name"), type: 1, TTL: 60, data }] }));
+  });
+  await new Promise((resolve) => resolver.listen(0, "127.0.0.1", resolve));
+  await gateway.restart({ vars: { DNS_RESOLVER_URL: `http://127.0.0.1:${resolver.address().port}/dns-query` } });
+  const attempt = async () => {
+    const { user_id } = await caller({}, { webhook_url: receiver.url.replace("127.0.0.1", "localhost") + "/by-name" });
+    const message = news(user_id);
+    await deliver([message]);
+    return (await delivery(message.notice.id)).status;
+  };
+  assert.equal(await attempt(), "failed");
+  answers.A = "93.184.215.14";
+  assert.equal(await attempt(), "delivered");
+  answers.AAAA = "::ffff:192.168.0.1";
+  assert.equal(await attempt(), "failed");
+  answers.A = answers.AAAA = undefined;
+  assert.equal(await attempt(), "delivered");
+  assert.deepEqual([...new Set(asked)], ["localhost"]);
+  await gateway.restart({ vars: { DNS_RESOLVER_URL: null } });
+  await new Promise((resolve) => resolver.close(resolve));
+});
+
 test("email goes out where it is set up, beside the webhook and with a ladder of its own", async () => {
   await gateway.restart({ vars: { HARNESS_EMAIL_URL: `${receiver.url}/email`, EMAIL_FROM: "gateway@example.com" } });
   const { user_id, path } = await caller({}, { email: "user@example.com" });

@@ -153,7 +153,7 @@ describe("the models", () => {
       statuses(500, await user.post(path, { ...json, model: "unset" }));
       if (!counts) {
         upstream.next({ status: 500 }, { status: 429 }, { status: 404 }, { status: 400 }, { hang: true });
-        statuses([502, 503, 404, 400, 504], ...(await inTurn(5, () => user.post(path, json))));
+        statuses([502, path === "/v1/messages" ? 529 : 503, 404, 400, 504], ...(await inTurn(5, () => user.post(path, json))));
       }
       // A user who has just called often would be decided by a lease.
       const seldom = await caller({ on_outage: "closed" });

@@ -130,6 +130,19 @@ for (const [mode, rest] of modes) {
   });
 }
 
+test("a call that passes open is bounded as its plan bounds every call", async () => {
+  const capped = await caller({ max_tokens_per_request: 50, max_tokens_mode: "clamp" });
+  await gateway.faults(all(["ACCOUNTS"], "error", {}));
+  const bounds = [];
+  for (const asked of [undefined, 20, 80]) {
+    const answer = await gateway.call("/v1/chat/completions", { key: capped.key, json: { ...hello, max_tokens: asked } });
+    assert.deepEqual([answer.status, answer.headers.get("x-sluice-decision")], [200, "open"], answer.text);
+    bounds.push(upstream.last.json.max_tokens ?? upstream.last.json.max_completion_tokens);
+  }
+  assert.deepEqual(bounds, [50, 20, 50]);
+  await booked(capped, 4);
+});
+
 for (const mode of ["error", "hang"]) {
   for (const pair of [["ACCOUNTS", "DB"], ["ACCOUNTS", "CACHE"], ["DB", "CACHE"], ["ACCOUNTS", "DB", "CACHE", "TASK_QUEUE", "NOTIFY_QUEUE"]]) {
     test(`${pair.join(" and ")}: ${mode}`, async () => {
@@ -255,7 +268,7 @@ async function charged({ user_id, key }, calls, served) {
 }
 
 const traps = [
-  ["in the front, after a call was admitted", { binding: "CONTEXT", op: "waitUntil" }, 1],
+  ["in the front, after a call was admitted", { binding: "CONTEXT", op: "waitUntil", skip: 1 }, 1],
   ["in the account, before it has decided", { binding: "STATE", op: "storage" }, 0],
 ];
 for (const [where, trap, died] of traps) {

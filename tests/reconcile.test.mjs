@@ -67,6 +67,8 @@ test("an operator's edit of the ledger holds", async () => {
     await ledger(user_id, used, 500);
     assert.equal((await reconcile({ user_id })).data[0].drift, "none");
   }
+  const audit = (await gateway.admin("/admin/audit")).body.data.filter(({ target }) => target === user_id);
+  assert.deepEqual(audit.map(({ action, after }) => [action, after.drift]), Array(2).fill(["user.reconcile", "ledger_edited"]));
   const answers = [];
   for (let i = 0; i < 3; i++) answers.push((await chat(key)).status);
   assert.deepEqual(answers, [200, 429, 429]);

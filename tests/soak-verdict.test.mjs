@@ -64,7 +64,7 @@ function story() {
       return this;
     },
     books(mark, used, { at = 1_090 } = {}) {
-      exchange(at, said([10, text(`op-${mark}`), 1, used.flatMap(number)].flat()), [4, 1]);
+      exchange(at, said([10, text(`op-${mark}`), 1, used.flatMap(number), number(clock + at)].flat()), [4, 1]);
       return this;
     },
     takesBack(lease, at, open = []) {

@@ -11,13 +11,14 @@ mod book;
 use std::cell::RefCell;
 use std::time::Duration;
 
+use futures::future::join_all;
 use worker::{Delay, Env};
 
 use self::book::Book;
 pub use self::book::{Departure, Settled};
 use super::client::{self, OutOfReach};
-use super::open;
-use super::wire::{Answer, Ask, Asker, Snapshot};
+use super::wire::{Answer, Ask, Asker, Ended, Snapshot};
+use super::{ended, open};
 use crate::clock;
 use crate::http::ids;
 use crate::limits::{
@@ -153,7 +154,7 @@ async fn deliver_waiting(env: &Env, user: &str, tries: u32) {
         if delivered.is_err() {
             return;
         }
-        tell(env, user, &asker, follows).await;
+        tell(env, user, follows).await;
     }
 }
 
@@ -181,7 +182,7 @@ async fn bring_back(env: &Env, user: &str, asker: &Asker, follow: bool, tries: u
         };
         (follows, keeps)
     });
-    tell(env, user, asker, follows).await;
+    tell(env, user, follows).await;
     keeps
 }
 
@@ -211,18 +212,18 @@ async fn deliver(
     answer
 }
 
-/// Tells the account what follows a lease that it has taken back.
-async fn tell(env: &Env, user: &str, asker: &Asker, follows: Vec<Ask>) {
-    for ask in follows {
-        let told = client::insist(env, user, asker, &ask, TRIES).await;
-        if let Ask::Settle {
-            operation, outcome, ..
-        } = &ask
-            && told.is_err()
-        {
-            open::owe(env, user, operation, outcome, now(env)).await;
-        }
+/// Tells the account what follows a lease that it has taken back, all in one message, or in whichever sets out first.
+async fn tell(env: &Env, user: &str, follows: Vec<Ended>) {
+    let told_at = now(env);
+    for one in &follows {
+        ended::note(user, one.clone(), told_at);
     }
+    join_all(follows.iter().map(|one| async move {
+        if !ended::tell(env, user, &one.operation).await {
+            open::owe(env, user, &one.operation, &one.outcome, now(env)).await;
+        }
+    }))
+    .await;
 }
 
 fn now(env: &Env) -> Millis {

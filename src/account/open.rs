@@ -18,9 +18,10 @@ use crate::http::router::Call;
 use crate::ledger::LedgerError;
 use crate::ledger::open_calls::{self, OpenCall};
 use crate::limits::{
-    self, Millis, OperationId, Outcome, PolicyKind, PolicyName, PolicyView, Span, Took, Unit, Work,
+    self, Bounds, Millis, OperationId, Outcome, PolicyKind, PolicyName, PolicyView, Span, Took,
+    Unit,
 };
-use crate::plans::{OnOutage, Plan, cache};
+use crate::plans::{OnOutage, cache};
 
 /// Most users whose calls one isolate counts during an outage.
 const CAPACITY: usize = 10_000;
@@ -54,19 +55,24 @@ thread_local! {
 }
 
 /// Lets a call pass without its account, if the user's plan says so and the local cap isn't reached.
-/// The meters are those of the local cap, the only limit in force.
-pub async fn pass(call: &Call, caller: &Caller, asked: &limits::Call) -> Result<Meters, ApiError> {
+/// The meters are those of the local cap, the only limit in force beside what the plan says of one request.
+pub async fn pass(
+    call: &Call,
+    caller: &Caller,
+    asked: &limits::Call,
+) -> Result<(Meters, Bounds), ApiError> {
     let out = ApiError::Unavailable("accounts");
     let plan_id = caller.plan_hint.as_deref().ok_or(out.clone())?;
     let plans = cache::all(&call.env, call.now).await;
     let plan = plans.ok().and_then(|plans| plans.get(plan_id).cloned());
     let plan = plan.ok_or(out.clone())?;
-    if plan.on_outage == OnOutage::Closed || !allows(&plan, asked) {
+    let bounds = limits::bounds(&plan.limits(None, false), asked).map_err(|_| out.clone())?;
+    if plan.on_outage == OnOutage::Closed {
         return Err(out);
     }
     let cap = call.settings.outage_local_per_minute;
     let (began, used) = take(&caller.user_id, call.now, cap).ok_or(out)?;
-    Ok(Meters {
+    let meters = Meters {
         now: call.now,
         user: caller.user_id.clone(),
         policies: vec![PolicyView {
@@ -80,7 +86,8 @@ pub async fn pass(call: &Call, caller: &Caller, asked: &limits::Call) -> Result<
             window: Some(MINUTE),
             resets_at: began.plus(MINUTE),
         }],
-    })
+    };
+    Ok((meters, bounds))
 }
 
 /// Books what a call used that passed during an outage, or sees to it that it will be.
@@ -225,6 +232,7 @@ async fn ask_to_book(env: &Env, call: &OpenCall) -> bool {
         calls,
         prompt,
         completion,
+        at_ms,
         ..
     } = *call;
     let operation = OperationId(call.id.clone());
@@ -233,6 +241,7 @@ async fn ask_to_book(env: &Env, call: &OpenCall) -> bool {
         calls,
         prompt,
         completion,
+        at: Millis(at_ms),
     };
     let answer = client::ask(env, &call.user_id, Asker::default(), ask).await;
     matches!(answer, Ok(Answer::Done(_)))
@@ -286,23 +295,6 @@ fn take(user: &str, now: Millis, cap: u64) -> Option<(Millis, u64)> {
         *used += 1;
         Some((*began, *used))
     })
-}
-
-/// What needs no account to be refused is refused during an outage too.
-fn allows(plan: &Plan, call: &limits::Call) -> bool {
-    let model_ok = match (&plan.allowed_models, &call.model) {
-        (Some(patterns), Some(model)) => patterns.iter().any(|p| p.matches(model)),
-        _ => true,
-    };
-    let asked = match call.work {
-        Work::Dispatch(tokens) => tokens.max_tokens.map(|m| m.saturating_mul(tokens.choices)),
-        Work::Arrival => None,
-    };
-    let tokens_ok = match (plan.max_tokens_per_request, asked) {
-        (Some(cap), Some(asked)) => asked <= cap,
-        _ => true,
-    };
-    model_ok && tokens_ok
 }
 
 #[cfg(test)]

@@ -122,6 +122,8 @@ pub enum Ask {
         prompt: u64,
         /// Their completion tokens.
         completion: u64,
+        /// When they ended: whose day and month they are of.
+        at: Millis,
     },
     /// A call became a job, and is not to be counted as refused.
     NoteQueued(OperationId),

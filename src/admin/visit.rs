@@ -27,7 +27,7 @@ impl Visit {
         if bytes.is_empty() {
             return Ok(Map::new());
         }
-        match parse_strict(&bytes).map_err(|e| ApiError::invalid(e.to_string()))? {
+        match parse_strict(&bytes)? {
             Value::Object(fields) => Ok(fields),
             _ => Err(ApiError::invalid("The body must be a JSON object.")),
         }

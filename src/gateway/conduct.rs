@@ -26,6 +26,7 @@ use crate::account::client::{self, OutOfReach};
 use crate::account::leases::{self, Settled as BookedBy};
 use crate::account::wire::{self, Ask, Asker, Ended, Snapshot};
 use crate::account::{ended, open};
+use crate::afterwards::afterwards;
 use crate::clock;
 use crate::http::router::Handled;
 use crate::http::{ApiError, Reply};
@@ -41,6 +42,7 @@ pub async fn run(session: &mut Session, dispatch: Dispatch) -> Handled {
         settings: session.call.settings.clone(),
         headers: session.call.request.headers().to_vec(),
         dispatch,
+        began: clock::now(&session.call.settings),
         left: session.call.request.raw().signal(),
     };
     session.call.context.wait_until(task.run(tell));
@@ -70,6 +72,8 @@ struct Task {
     account: AccountLink,
     settings: Rc<Settings>,
     headers: Vec<(String, String)>,
+    /// When the call was let through, or a little later.
+    began: Millis,
     /// Aborted when the caller leaves.
     left: AbortSignal,
 }
@@ -137,7 +141,9 @@ impl Task {
             body,
             ..
         } = self.open(&self.left).await?;
-        let timeout = self.settings.upstream_timeout;
+        // What is not here yet by then would outlast the reservation.
+        let until = self.began.plus(self.settings.upstream_timeout).plus(MORE);
+        let timeout = until.since(clock::now(&self.settings));
         let whole = self.dispatch.whole(body, &self.left, timeout).await?;
         let mut reply = Reply::bytes(status, "application/json", whole.bytes);
         reply.set_all(headers);
@@ -303,7 +309,11 @@ impl Tap {
     fn of(task: &Task) -> Self {
         let meter = task.meter();
         Self {
-            checkpoint: Checkpoint::begin(clock::now(&task.settings), meter.metered().total()),
+            checkpoint: Checkpoint {
+                at: clock::now(&task.settings),
+                renewed: task.began,
+                metered: meter.metered().total(),
+            },
             meter,
             account: task.account.clone(),
             settings: task.settings.clone(),
@@ -340,7 +350,7 @@ impl Tap {
             return;
         }
         let account = self.account.clone();
-        worker::wasm_bindgen_futures::spawn_local(async move {
+        afterwards(async move {
             account.checkpoint(used.prompt, used.completion).await;
         });
     }
@@ -451,12 +461,18 @@ impl AccountLink {
     }
 }
 
+/// How much longer than its head an answer may take that is wanted whole.
+const MORE: Span = Span::seconds(20);
+
 /// How long a stream's reservation lasts after its last checkpoint.
 const STREAM_LEASE: Span = Span::seconds(180);
 
 /// When a stream's reading is next worth a message (rule: every 2 s or 500 tokens).
 struct Checkpoint {
+    /// When the last one was.
     at: Millis,
+    /// When the reservation was last prolonged.
+    renewed: Millis,
     metered: u64,
 }
 
@@ -466,17 +482,18 @@ impl Checkpoint {
     /// A stream that only keeps the connection open, as while a model thinks, keeps its reservation.
     const RENEW: Span = Span::seconds(60);
 
-    const fn begin(at: Millis, metered: u64) -> Self {
-        Self { at, metered }
-    }
-
     fn is_due(&mut self, now: Millis, metered: u64) -> bool {
         let more = metered.saturating_sub(self.metered);
         let waited = now.since(self.at);
-        let due =
-            more >= Self::TOKENS || (more > 0 && waited >= Self::EVERY) || waited >= Self::RENEW;
+        let due = more >= Self::TOKENS
+            || (more > 0 && waited >= Self::EVERY)
+            || now.since(self.renewed) >= Self::RENEW;
         if due {
-            *self = Self::begin(now, metered);
+            *self = Self {
+                at: now,
+                renewed: now,
+                metered,
+            };
         }
         due
     }
@@ -488,7 +505,11 @@ mod tests {
 
     #[test]
     fn a_checkpoint_is_due_by_time_or_by_tokens() {
-        let mut checkpoint = Checkpoint::begin(Millis(0), 10);
+        let mut checkpoint = Checkpoint {
+            at: Millis(0),
+            renewed: Millis(0),
+            metered: 10,
+        };
         assert!(!checkpoint.is_due(Millis(5_000), 10));
         assert!(!checkpoint.is_due(Millis(100), 509));
         assert!(checkpoint.is_due(Millis(100), 510));
@@ -496,5 +517,17 @@ mod tests {
         assert!(checkpoint.is_due(Millis(2_100), 511));
         assert!(!checkpoint.is_due(Millis(62_099), 511));
         assert!(checkpoint.is_due(Millis(62_100), 511));
+    }
+
+    #[test]
+    fn a_stream_whose_head_was_slow_is_prolonged_soon_without_a_word() {
+        let mut checkpoint = Checkpoint {
+            at: Millis(100_000),
+            renewed: Millis(0),
+            metered: 10,
+        };
+        assert!(checkpoint.is_due(Millis(130_000), 10));
+        assert!(!checkpoint.is_due(Millis(160_000), 10));
+        assert!(checkpoint.is_due(Millis(190_000), 10));
     }
 }

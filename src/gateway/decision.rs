@@ -76,16 +76,18 @@ thread_local! {
 /// `POST /api/limits/consume`: may this user do this? Charges it, unless it only peeks.
 pub async fn consume(call: Call) -> Handled {
     let mut session = Session::open(call).await?;
+    let service = session.caller.clone();
     let outcome = match read::<Consume>(&mut session).await {
         Ok(asked) => decide(&mut session, asked).await,
         Err(error) => Err(error),
     };
-    Ok(session.close(outcome))
+    Ok(close(session, service, outcome).await)
 }
 
 /// `POST /api/limits/settle`: this is what it used.
 pub async fn settle(call: Call) -> Handled {
     let mut session = Session::open(call).await?;
+    let service = session.caller.clone();
     let outcome = match read::<Settle>(&mut session).await {
         Ok(Settle {
             reservation_id,
@@ -103,17 +105,28 @@ pub async fn settle(call: Call) -> Handled {
         },
         Err(error) => Err(error),
     };
-    Ok(session.close(outcome))
+    Ok(close(session, service, outcome).await)
 }
 
 /// `POST /api/limits/release`: it failed; its quotas are given back.
 pub async fn release(call: Call) -> Handled {
     let mut session = Session::open(call).await?;
+    let service = session.caller.clone();
     let outcome = match read::<Release>(&mut session).await {
         Ok(asked) => conclude(&mut session, &asked.reservation_id, |_| Outcome::Released).await,
         Err(error) => Err(error),
     };
-    Ok(session.close(outcome))
+    Ok(close(session, service, outcome).await)
+}
+
+/// The answer. One that is about nobody's limits carries the service's own.
+async fn close(mut session: Session, service: Caller, outcome: Handled) -> Reply {
+    if !session.stands() {
+        session.caller = service;
+        // The answer is worth having without them, too.
+        let _ = session.view().await;
+    }
+    session.close(outcome)
 }
 
 /// What a service asks, once it is clear that it is one.
@@ -130,7 +143,7 @@ async fn read<T: DeserializeOwned>(session: &mut Session) -> Result<T, ApiError>
 }
 
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
-    let value = parse_strict(bytes).map_err(|e| ApiError::invalid(e.to_string()))?;
+    let value = parse_strict(bytes)?;
     serde_path_to_error::deserialize(value).map_err(|e| match e.path().to_string().as_str() {
         "." | "?" => ApiError::invalid(format!("The body is wrong: {}.", e.inner())),
         field => ApiError::invalid_field(field, format!("`{field}`: {}.", e.inner())),
@@ -409,7 +422,7 @@ mod tests {
             (r#"{"user_id":"u","tokenz":1}"#, Some("tokenz")),
             (r#"{}"#, None),
             (r#"[]"#, None),
-            (r#"{"user_id":"u","user_id":"v"}"#, None),
+            (r#"{"user_id":"u","user_id":"v"}"#, Some("user_id")),
         ] {
             assert_eq!(wrong_field(body).as_deref(), field, "{body}");
         }

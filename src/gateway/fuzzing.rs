@@ -238,7 +238,7 @@ pub fn query(bytes: &[u8]) {
     let Ok(query) = SimpleQuery::parse(bytes) else {
         return;
     };
-    if let Ok(request) = query.into_chat("default") {
+    if let Ok(request) = query.into_chat(Some("default".to_owned())) {
         assert!(request.dialect() == Dialect::ChatCompletions && !request.stream());
         assert!(request.body().contains_key("messages"));
         sent_as_checked(&request, Some(50));

@@ -15,7 +15,7 @@ const SIMPLE: &str = "query";
 /// Answers one of the LLM routes.
 pub async fn llm(call: Call, dialect: Dialect) -> Handled {
     let mut session = Session::open(call).await?;
-    let outcome = match read(&session, |bytes| parse(dialect, bytes)).await {
+    let outcome = match read(&session, dialect).await {
         Ok(request) => answer(&mut session, request, dialect.endpoint()).await,
         Err(error) => Err(session.input_error(Some(dialect.endpoint()), error).await),
     };
@@ -25,20 +25,16 @@ pub async fn llm(call: Call, dialect: Dialect) -> Handled {
 /// Answers the simple door: a prompt in, a chat completion out.
 pub async fn simple_query(call: Call) -> Handled {
     let mut session = Session::open(call).await?;
-    let default_model = models::default_model(&session.call).await;
-    let outcome = match read(&session, |bytes| parse_simple(bytes, &default_model)).await {
+    let outcome = match read_simple(&session).await {
         Ok(request) => answer(&mut session, request, SIMPLE).await,
         Err(error) => Err(session.input_error(Some(SIMPLE), error).await),
     };
     Ok(session.close(outcome))
 }
 
-async fn read(
-    session: &Session,
-    parse: impl FnOnce(&[u8]) -> Result<LlmRequest, ApiError>,
-) -> Result<LlmRequest, ApiError> {
+async fn read(session: &Session, dialect: Dialect) -> Result<LlmRequest, ApiError> {
     let request = &session.call.request;
-    let parsed = parse(&body::read(request, body::MAX_JSON).await?)?;
+    let parsed = LlmRequest::parse(dialect, &body::read(request, body::MAX_JSON).await?)?;
     if parsed.stream() && overflow::prefers_async(request) {
         let words = "A streamed answer can't be sent later: leave out `stream`, or `Prefer: respond-async`.";
         return Err(ApiError::invalid_field("stream", words));
@@ -46,14 +42,13 @@ async fn read(
     Ok(parsed)
 }
 
-fn parse(dialect: Dialect, bytes: &[u8]) -> Result<LlmRequest, ApiError> {
-    LlmRequest::parse(dialect, bytes).map_err(ApiError::from)
-}
-
-fn parse_simple(bytes: &[u8], default_model: &str) -> Result<LlmRequest, ApiError> {
-    SimpleQuery::parse(bytes)
-        .and_then(|query| query.into_chat(default_model))
-        .map_err(ApiError::from)
+async fn read_simple(session: &Session) -> Result<LlmRequest, ApiError> {
+    let query = SimpleQuery::parse(&body::read(&session.call.request, body::MAX_JSON).await?)?;
+    let model = match query.names_a_model() {
+        true => None,
+        false => models::default_model(session).await?,
+    };
+    Ok(query.into_chat(model)?)
 }
 
 impl From<super::request::InvalidRequest> for ApiError {

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use serde_json::{Value, json};
 use worker::Env;
 
+use super::catalog;
 use super::mock;
 use super::session::Session;
 use super::upstream::{self, Upstream};
@@ -13,6 +14,7 @@ use crate::http::router::{Call, Handled};
 use crate::http::{ApiError, Reply};
 use crate::ledger::{self, models::ModelRow};
 use crate::limits::{Millis, ModelPattern};
+use crate::plans;
 use crate::remembered::Remembered;
 use crate::settings::Settings;
 use crate::snapshot;
@@ -69,12 +71,32 @@ pub async fn find(
     }
 }
 
-/// The model of a simple query that names none: the first whose provider can be asked.
-pub async fn default_model(call: &Call) -> String {
-    let rows = rows(&call.env, call.now).await.unwrap_or_default();
-    let usable = |row: &&ModelRow| upstream::of_row(&call.env, &call.settings, row).is_ok();
-    let first = rows.iter().find(usable).map(|row| row.model.clone());
-    first.unwrap_or_else(|| mock::SMALL.to_owned())
+/// The model of a simple query that names none: the first that the caller's plan allows and whose provider can be asked.
+/// `None`: there is none that the gateway knows of.
+pub async fn default_model(session: &Session) -> Result<Option<String>, ApiError> {
+    let call = &session.call;
+    let allowed = allowed_by_plan(session).await;
+    let rows = rows(&call.env, call.now).await?;
+    let can_be_asked = |name: &String| match rows.iter().find(|row| row.model == *name) {
+        Some(row) => upstream::of_row(&call.env, &call.settings, row).is_ok(),
+        None => true,
+    };
+    let named = named(call, &rows, allowed.as_deref());
+    if let Some(first) = named.into_iter().find(can_be_asked) {
+        return Ok(Some(first));
+    }
+    let others = catalog::names(call).await;
+    Ok(others
+        .iter()
+        .find(|name| is_allowed(allowed.as_deref(), name))
+        .cloned())
+}
+
+/// As far as it is known without the account, which has the last word: users may have overrides.
+async fn allowed_by_plan(session: &Session) -> Option<Vec<ModelPattern>> {
+    let id = session.caller.plan_hint.as_ref()?;
+    let plan = plans::cache::plan(&session.call.env, id, session.call.now).await;
+    plan.ok()??.allowed_models.clone()
 }
 
 /// `GET /v1/models`.
@@ -99,15 +121,22 @@ pub async fn list(call: Call) -> Handled {
 /// `GET /v1/models/{id}`.
 pub async fn one(call: Call, id: &str) -> Handled {
     let mut session = Session::open(call).await?;
-    let outcome = usable(&mut session).await.and_then(|models| {
-        let found = models.iter().find(|m| *m == id);
-        let model = found.ok_or_else(|| ApiError::NotFound {
-            message: "There is no such model, or your plan does not allow it.".to_owned(),
-            code: "model_not_found",
-        })?;
-        Ok(Reply::json(200, &object(model)))
-    });
+    let outcome = look_up(&mut session, id).await;
     Ok(session.close(outcome))
+}
+
+/// An alias is told by the name of its model.
+async fn look_up(session: &mut Session, id: &str) -> Handled {
+    let models = usable(session).await?;
+    let rows = rows(&session.call.env, session.call.now).await?;
+    let name = rows.iter().find(|row| row.is_called(id));
+    let name = name.map_or(id, |row| &row.model);
+    let found = models.iter().find(|model| *model == name);
+    let model = found.ok_or_else(|| ApiError::NotFound {
+        message: "There is no such model, or your plan does not allow it.".to_owned(),
+        code: "model_not_found",
+    })?;
+    Ok(Reply::json(200, &object(model)))
 }
 
 /// Makes this isolate read the rows again at the next call.
@@ -127,19 +156,36 @@ async fn usable(session: &mut Session) -> Result<Vec<String>, ApiError> {
 /// Every model there is a name for, as far as the plan allows it.
 async fn known(call: &Call, allowed: Option<&[ModelPattern]>) -> Result<Vec<String>, ApiError> {
     let rows = rows(&call.env, call.now).await?;
+    let mut names = named(call, &rows, allowed);
+    let others = catalog::names(call).await;
+    names.extend(
+        others
+            .iter()
+            .filter(|name| is_allowed(allowed, name))
+            .cloned(),
+    );
+    names.sort();
+    names.dedup();
+    Ok(names)
+}
+
+/// The models that rows, the plan and the mock name, rows first.
+fn named(call: &Call, rows: &[ModelRow], allowed: Option<&[ModelPattern]>) -> Vec<String> {
     let mut names: Vec<String> = rows.iter().map(|row| row.model.clone()).collect();
-    if call.settings.upstream_base_url.is_none() {
-        names.extend(mock::MODELS.map(str::to_owned));
-    }
     let exact = allowed
         .unwrap_or_default()
         .iter()
-        .filter(|p| !p.0.ends_with('*'));
-    names.extend(exact.map(|p| p.0.clone()));
-    names.sort();
-    names.dedup();
-    names.retain(|name| allowed.is_none_or(|patterns| patterns.iter().any(|p| p.matches(name))));
-    Ok(names)
+        .filter(|pattern| !pattern.0.ends_with('*'));
+    names.extend(exact.map(|pattern| pattern.0.clone()));
+    if call.settings.upstream_base_url.is_none() {
+        names.extend(mock::MODELS.map(str::to_owned));
+    }
+    names.retain(|name| is_allowed(allowed, name));
+    names
+}
+
+fn is_allowed(allowed: Option<&[ModelPattern]>, name: &str) -> bool {
+    allowed.is_none_or(|patterns| patterns.iter().any(|pattern| pattern.matches(name)))
 }
 
 /// A body that both SDK families read.

@@ -493,11 +493,17 @@ impl SimpleQuery {
         }
     }
 
+    /// Whether it says which model is to answer.
+    pub fn names_a_model(&self) -> bool {
+        present(&self.body, "model").is_some()
+    }
+
     /// The chat it stands for, with `default_model` where it names none.
-    pub fn into_chat(self, default_model: &str) -> Result<LlmRequest, InvalidRequest> {
+    pub fn into_chat(self, default_model: Option<String>) -> Result<LlmRequest, InvalidRequest> {
+        let names_one = self.names_a_model();
         let mut body = self.body;
-        if present(&body, "model").is_none() {
-            body.insert("model".to_owned(), default_model.into());
+        if let Some(model) = default_model.filter(|_| !names_one) {
+            body.insert("model".to_owned(), model.into());
         }
         match body.shift_remove("prompt") {
             None | Some(Value::Null) => {}

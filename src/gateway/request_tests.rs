@@ -262,7 +262,8 @@ fn a_prompt_has_to_be_there_in_its_own_shape() {
 #[test]
 fn the_simple_door_becomes_a_chat() {
     let query = |body: Value| {
-        SimpleQuery::parse(body.to_string().as_bytes()).and_then(|query| query.into_chat("default"))
+        SimpleQuery::parse(body.to_string().as_bytes())
+            .and_then(|query| query.into_chat(Some("default".to_owned())))
     };
     let request = query(json!({"prompt": "hi", "max_tokens": 5})).unwrap();
     assert_eq!(

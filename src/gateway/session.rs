@@ -152,7 +152,12 @@ impl Session {
         }
         let leases = self.call.settings.leases;
         let departure = leases.then(|| leases::depart(user, &asker, now)).flatten();
-        self.ask_to_pass(call, departure).await
+        let operation = call.operation.clone();
+        let decided = self.ask_to_pass(call, departure).await;
+        if let Err(ApiError::Unavailable(_)) = decided {
+            self.give_back(operation);
+        }
+        decided
     }
 
     /// Looks after the lease that this isolate holds for the caller, beyond this call.
@@ -162,7 +167,8 @@ impl Session {
         self.call.context.wait_until(keep);
     }
 
-    /// Asks the account whether a call may be dispatched.
+    /// Asks the account whether a call may be dispatched that somebody else makes. They may ask again under the same id,
+    /// so that nothing is given back where no answer came.
     pub async fn decide(&mut self, call: limits::Call) -> Result<Pass, ApiError> {
         self.ask_to_pass(call, None).await
     }
@@ -305,6 +311,11 @@ impl Session {
         )
     }
 
+    /// Whether it is known how anybody stands.
+    pub const fn stands(&self) -> bool {
+        self.meters.is_some()
+    }
+
     /// Takes a newer snapshot for the answer's headers.
     pub fn stand(&mut self, snapshot: Snapshot) {
         self.meters = Some(Meters {
@@ -362,24 +373,14 @@ impl Session {
 
     /// The account store is out: the plan decides (design rule 7).
     async fn without_account(&mut self, call: &limits::Call) -> Result<Pass, ApiError> {
-        let meters = match open::pass(&self.call, &self.caller, call).await {
-            Ok(meters) => meters,
-            Err(error) => {
-                self.give_back(call.operation.clone());
-                return Err(error);
-            }
-        };
+        let (meters, bounds) = open::pass(&self.call, &self.caller, call).await?;
         self.decision = "open";
         self.meters = Some(meters);
-        let max_tokens = match call.work {
-            Work::Dispatch(tokens) => tokens.max_tokens,
-            Work::Arrival => None,
-        };
         Ok(Pass {
             operation: None,
             passed_open: Some(call.operation.clone()),
-            max_tokens,
-            budget: None,
+            max_tokens: bounds.max_tokens,
+            budget: bounds.in_all,
             degraded_to: None,
         })
     }

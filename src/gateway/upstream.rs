@@ -153,6 +153,21 @@ pub fn default(settings: &Settings) -> Upstream {
     }
 }
 
+/// Where the default provider lists its models, and the `Authorization` it wants.
+pub fn models_of_default(settings: &Settings) -> Option<(String, Option<String>)> {
+    let Upstream::Http { base_url, auth } = default(settings) else {
+        return None;
+    };
+    let authorization = match auth {
+        Auth::Bearer(key) => Some(format!("Bearer {}", key.reveal())),
+        Auth::None | Auth::Anthropic(_) => None,
+    };
+    Some((
+        format!("{}/v1/models", without_version(&base_url)),
+        authorization,
+    ))
+}
+
 /// The provider a row names.
 pub fn of_row(env: &Env, settings: &Settings, row: &ModelRow) -> Result<Upstream, ApiError> {
     let key = row
@@ -261,8 +276,11 @@ fn headers_of(sending: &Sending<'_>) -> Vec<(String, String)> {
 
 /// A base URL may or may not already end in the `/v1` that the path begins with.
 fn url(base_url: &str, dialect: Dialect) -> String {
-    let base = base_url.strip_suffix("/v1").unwrap_or(base_url);
-    format!("{base}{}", dialect.path())
+    format!("{}{}", without_version(base_url), dialect.path())
+}
+
+fn without_version(base_url: &str) -> &str {
+    base_url.strip_suffix("/v1").unwrap_or(base_url)
 }
 
 fn body_of(response: &Response) -> Option<Body> {
@@ -311,7 +329,7 @@ pub fn failure(status: u16, retry_after: Option<u64>, body: &[u8], model: &str) 
         429 | 503 | 529 => upstream_error(
             503,
             "The provider is overloaded. Please try again soon.",
-            "upstream_overloaded",
+            "server_is_overloaded",
             soon,
         ),
         408 | 504 => timed_out(),

@@ -206,7 +206,7 @@ mod tests {
         );
         assert_eq!(
             code("3040: Capacity temporarily exceeded"),
-            "upstream_overloaded"
+            "server_is_overloaded"
         );
         assert_eq!(
             code("5006: Error: required properties at '/' are 'prompt'"),

@@ -6,6 +6,7 @@ use thiserror::Error;
 
 use super::limit_headers::Refused;
 use super::reply::Reply;
+use crate::json::JsonError;
 
 /// A failure as its caller sees it. `Display` is the message and never holds a secret.
 #[derive(Clone, Debug, Error, PartialEq)]
@@ -67,7 +68,7 @@ pub enum ApiError {
         limit: u64,
     },
     /// Something of ours is out: 503, try again soon.
-    #[error("The gateway can't decide right now ({0}). Please try again in {RETRY_SOON}s.")]
+    #[error("The gateway can't decide right now ({0}). Please try again soon.")]
     Unavailable(&'static str),
     /// A change is stored, and its user's account could not be told: 503, repeat it.
     #[error(
@@ -95,6 +96,9 @@ pub enum ApiError {
 /// Seconds after which a passing fault is worth another try.
 pub const RETRY_SOON: u64 = 2;
 
+/// Longest wait after an overload. It is spread from one second up, so that not everybody comes back at once.
+const LONGEST_OVERLOAD: u64 = 10;
+
 /// Seconds after which a full queue may have room.
 const RETRY_FULL_QUEUE: u64 = 60;
 
@@ -114,8 +118,17 @@ struct Row {
     code: &'static str,
     kind: &'static str,
     anthropic: &'static str,
-    retry_after: Option<u64>,
+    retry_after: Option<Wait>,
     never_retry: bool,
+}
+
+/// How long to wait before the next try.
+#[derive(Clone, Copy)]
+enum Wait {
+    /// So many seconds.
+    Seconds(u64),
+    /// As after an overload, and at least so many seconds.
+    Overload(u64),
 }
 
 impl ApiError {
@@ -167,8 +180,8 @@ impl ApiError {
             Shape::Anthropic => self.anthropic_body(&row, request_id),
         };
         let mut reply = Reply::json(row.status, &body);
-        if let Some(seconds) = row.retry_after {
-            reply.set("retry-after", seconds.to_string());
+        if let Some(wait) = row.retry_after {
+            reply.set("retry-after", wait.seconds(request_id).to_string());
         }
         if row.never_retry {
             reply.set("x-should-retry", "false");
@@ -204,17 +217,17 @@ impl ApiError {
             Self::PreconditionFailed => row(412, "precondition_failed", bad, bad),
             Self::TooLarge { .. } => row(413, "request_too_large", bad, "request_too_large"),
             Self::Refused(refused) => Row {
-                retry_after: Some(refused.retry_after()),
+                retry_after: Some(Wait::Seconds(refused.retry_after())),
                 never_retry: refused.never_retry(),
                 ..row(429, refused.code(), refused.kind(), "rate_limit_error")
             },
             Self::QueueFull { .. } => Row {
-                retry_after: Some(RETRY_FULL_QUEUE),
+                retry_after: Some(Wait::Seconds(RETRY_FULL_QUEUE)),
                 never_retry: true,
                 ..row(429, "queue_full", "requests", "rate_limit_error")
             },
             Self::Unavailable(_) => Row {
-                retry_after: Some(RETRY_SOON),
+                retry_after: Some(Wait::Overload(1)),
                 ..row(
                     overloaded(shape),
                     "server_is_overloaded",
@@ -223,8 +236,17 @@ impl ApiError {
                 )
             },
             Self::NotYetInForce => Row {
-                retry_after: Some(RETRY_SOON),
+                retry_after: Some(Wait::Seconds(RETRY_SOON)),
                 ..row(503, "not_yet_in_force", "server_error", "overloaded_error")
+            },
+            Self::Upstream {
+                status: 503,
+                code,
+                retry_after,
+                ..
+            } => Row {
+                retry_after: Some(Wait::Overload(retry_after.unwrap_or(1))),
+                ..row(overloaded(shape), code, "server_error", "overloaded_error")
             },
             Self::Upstream {
                 status,
@@ -232,7 +254,7 @@ impl ApiError {
                 retry_after,
                 ..
             } => Row {
-                retry_after: *retry_after,
+                retry_after: retry_after.map(Wait::Seconds),
                 never_retry: retry_after.is_none(),
                 ..row(*status, code, "server_error", upstream_kind(*status))
             },
@@ -276,14 +298,44 @@ impl ApiError {
         })
     }
 
-    /// RFC 6750: no error attribute when no credential came.
+    /// RFC 6750, section 3: no error attribute when no credential came.
     fn challenge(&self) -> Option<String> {
         match self {
             Self::NoCredential => Some(r#"Bearer realm="sluice""#.to_owned()),
             Self::BadCredential(reason) => Some(format!(
                 r#"Bearer realm="sluice", error="invalid_token", error_description="{reason}""#
             )),
+            Self::Forbidden { code, .. } if *code == "insufficient_scope" => {
+                Some(r#"Bearer realm="sluice", error="insufficient_scope""#.to_owned())
+            }
             _ => None,
+        }
+    }
+}
+
+impl Wait {
+    /// The same for one request, and as good as random from one to the next: their ids are.
+    fn seconds(self, request_id: &str) -> u64 {
+        match self {
+            Self::Seconds(seconds) => seconds,
+            Self::Overload(least) => {
+                let sum: u64 = request_id.bytes().map(u64::from).sum();
+                (1 + sum % LONGEST_OVERLOAD).max(least.min(LONGEST_OVERLOAD))
+            }
+        }
+    }
+}
+
+impl From<JsonError> for ApiError {
+    fn from(error: JsonError) -> Self {
+        let param = match &error {
+            JsonError::DuplicateKey(key) => Some(key.clone()),
+            _ => None,
+        };
+        Self::Invalid {
+            message: error.to_string(),
+            param,
+            code: "invalid_request",
         }
     }
 }
@@ -309,8 +361,6 @@ const fn overloaded(shape: Shape) -> u16 {
 
 const fn upstream_kind(status: u16) -> &'static str {
     match status {
-        429 => "rate_limit_error",
-        503 | 529 => "overloaded_error",
         504 => "timeout_error",
         _ => "api_error",
     }
@@ -325,6 +375,23 @@ mod tests {
         let error = ApiError::Unavailable("accounts");
         assert_eq!(error.reply(Shape::OpenAi, "req_1").status, 503);
         assert_eq!(error.reply(Shape::Anthropic, "req_1").status, 529);
+        let provider = |status| ApiError::Upstream {
+            status,
+            message: "x".into(),
+            code: "server_is_overloaded",
+            retry_after: Some(2),
+        };
+        assert_eq!(provider(503).reply(Shape::Anthropic, "req_1").status, 529);
+        assert_eq!(provider(504).reply(Shape::Anthropic, "req_1").status, 504);
+    }
+
+    #[test]
+    fn waits_after_an_overload_are_spread_and_never_shorter_than_the_provider_asks_for() {
+        let waits =
+            |least| (0..100).map(move |n| Wait::Overload(least).seconds(&format!("req_{n}")));
+        assert_eq!((waits(1).min(), waits(1).max()), (Some(1), Some(10)));
+        assert_eq!((waits(7).min(), waits(7).max()), (Some(7), Some(10)));
+        assert!(waits(3_600).all(|wait| wait == 10));
     }
 
     #[test]

@@ -194,7 +194,7 @@ impl Refused {
     /// Machine-readable reason.
     pub fn code(&self) -> &'static str {
         match self.decisive().map(|v| (&v.policy, v.cause)) {
-            Some((PolicyName::MonthlyTokens, Cause::Held)) => "tokens_reserved",
+            Some((policy, Cause::Held)) if policy.is_quota() => "tokens_reserved",
             Some((policy, _)) if policy.is_quota() => "insufficient_quota",
             _ => "rate_limit_exceeded",
         }
@@ -509,6 +509,17 @@ mod tests {
         assert!(refused.never_retry());
         assert_eq!(refused.code(), "insufficient_quota");
         assert_eq!(refused.reset_at(), "1970-01-01T01:16:40Z");
+    }
+
+    #[test]
+    fn what_only_others_hold_is_no_reason_to_give_up() {
+        for policy in [PolicyName::Daily, PolicyName::MonthlyTokens] {
+            let mut held = refused(policy, Span::seconds(3));
+            held.violations[0].cause = Cause::Held;
+            assert_eq!((held.code(), held.retry_after()), ("tokens_reserved", 3));
+            assert!(!held.never_retry());
+            assert_ne!(held.kind(), "insufficient_quota");
+        }
     }
 
     #[test]

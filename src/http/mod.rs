@@ -4,6 +4,7 @@ pub mod body;
 pub mod cors;
 pub mod doors;
 pub mod error;
+pub mod fetch;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 pub mod ids;

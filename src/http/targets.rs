@@ -23,7 +23,7 @@ const PRIVATE_SUFFIXES: [&str; 10] = [
 ];
 
 /// Whether `url` is an http(s) address without a credential that leads out to the public network. What a
-/// name resolves to is not looked at here. `allow_private` lets private addresses pass too, which is for
+/// name resolves to is looked at before a webhook is sent. `allow_private` lets private addresses pass too, which is for
 /// development and tests.
 pub fn is_public_target(url: &str, allow_private: bool) -> bool {
     let Some(url) = parse(url) else {
@@ -47,10 +47,15 @@ fn parse(text: &str) -> Option<Url> {
 /// brackets, so a host that doesn't parse here is a name.
 fn is_public_host(host: &str) -> bool {
     let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
-    match bare.unwrap_or(host).parse() {
-        Ok(IpAddr::V4(ip)) => is_public_v4(ip),
-        Ok(IpAddr::V6(ip)) => is_public_v6(ip),
-        Err(_) => is_public_name(host),
+    let address = bare.unwrap_or(host).parse();
+    address.map_or_else(|_| is_public_name(host), is_public_ip)
+}
+
+/// Whether an address is one of the public network.
+pub fn is_public_ip(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => is_public_v4(ip),
+        IpAddr::V6(ip) => is_public_v6(ip),
     }
 }
 

@@ -57,7 +57,7 @@ pub async fn retry(visit: &Visit) -> Handled {
     let revived = jobs::revive(env, id, now, schedule::expiry(now), &entry)
         .await
         .map_err(failed)?;
-    let job = jobs::load(env, id).await.map_err(failed)?;
+    let job = jobs::load(env, id, now).await.map_err(failed)?;
     let job = job.ok_or_else(|| ApiError::not_found("job"))?;
     if !revived {
         let word = job.status.word();

@@ -26,7 +26,7 @@ pub async fn take(env: &Env, text: &str) -> Fate {
         return Fate::Bury("not a task message");
     };
     let consumer = Consumer::of(env, message);
-    match jobs::load(env, &consumer.message.job).await {
+    match jobs::load(env, &consumer.message.job, consumer.now()).await {
         Ok(Some(job)) => consumer.look(job).await,
         // The queue was slow to say that it took it, so the caller was told that it did not.
         Ok(None) => Fate::Done,
@@ -41,7 +41,7 @@ pub async fn take_dead(env: &Env, text: &str) -> Fate {
         return Fate::Bury("not a task message");
     };
     let consumer = Consumer::of(env, message);
-    match jobs::load(env, &consumer.message.job).await {
+    match jobs::load(env, &consumer.message.job, consumer.now()).await {
         Ok(Some(job)) => match schedule::step(&job, u64::MAX, consumer.now()) {
             Step::Drop => Fate::Done,
             Step::Wait(lease) if job.status == JobStatus::Running => Fate::Retry(lease),

@@ -289,16 +289,18 @@ pub async fn cancel_any(
 }
 
 /// Everything about a job.
-pub async fn load(env: &Env, job_id: &str) -> Result<Option<Work>, LedgerError> {
+pub async fn load(env: &Env, job_id: &str, now: Millis) -> Result<Option<Work>, LedgerError> {
     let sql = "SELECT j.job_id, j.user_id, j.key_id, j.plan_claim, j.path, j.endpoint, j.headers, j.body, \
                  j.status, j.not_before_ms, j.expires_at_ms, j.attempts, j.round, j.ticket, \
                  j.lease_until_ms, j.closed, j.prompt_tokens, j.completion_tokens, j.estimated, \
                  u.user_id IS NOT NULL AS has_user, \
-                 j.key_id IS NULL OR (k.key_id IS NOT NULL AND k.revoked_at_ms IS NULL) AS has_key \
+                 j.key_id IS NULL OR (k.key_id IS NOT NULL AND (k.revoked_at_ms IS NULL OR k.revoked_at_ms > ?2)) AS has_key \
                FROM jobs j LEFT JOIN users u ON u.user_id = j.user_id \
                  LEFT JOIN api_keys k ON k.key_id = j.key_id \
                WHERE j.job_id = ?1";
-    Db::background(env)?.first(sql, &[job_id.into()]).await
+    Db::background(env)?
+        .first(sql, &[job_id.into(), now.0.into()])
+        .await
 }
 
 /// Takes a job that is due and that nobody has; `false` if somebody else did.

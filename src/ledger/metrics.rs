@@ -81,14 +81,18 @@ pub async fn totals(env: &Env) -> Result<Vec<PlanTotals>, LedgerError> {
     Db::background(env)?.all(&sql, &[]).await
 }
 
-/// The refusals of every plan.
+/// The refusals of every plan; those that were only watched have `shadow:` before their reason.
 pub async fn refusals(env: &Env) -> Result<Vec<Refusals>, LedgerError> {
     let sql = format!(
         "SELECT plan_id, reason, SUM(refused) AS refused \
          FROM (SELECT plan_id, reason, refused FROM refusals_folded \
                UNION ALL \
                SELECT plan_id, one.key AS reason, one.value AS refused \
-               FROM daily_usage, json_each(daily_usage.refused_by) AS one WHERE date > {FOLDED}) \
+               FROM daily_usage, json_each(daily_usage.refused_by) AS one WHERE date > {FOLDED} \
+               UNION ALL \
+               SELECT plan_id, one.key AS reason, one.value AS refused \
+               FROM daily_usage, json_each(daily_usage.passed_by) AS one \
+               WHERE date > {FOLDED} AND one.key LIKE 'shadow:%') \
          GROUP BY plan_id, reason ORDER BY plan_id, reason"
     );
     Db::background(env)?.all(&sql, &[]).await
@@ -210,9 +214,15 @@ pub async fn fold_one_day(env: &Env, before: &str) -> Result<bool, LedgerError> 
     );
     let refusals = format!(
         "INSERT INTO refusals_folded (plan_id, reason, refused) \
-         SELECT plan_id, one.key, SUM(one.value) \
-         FROM daily_usage, json_each(daily_usage.refused_by) AS one \
-         WHERE date = ?1 AND date > {FOLDED} GROUP BY plan_id, one.key \
+         SELECT plan_id, reason, SUM(refused) FROM ( \
+           SELECT plan_id, one.key AS reason, one.value AS refused \
+           FROM daily_usage, json_each(daily_usage.refused_by) AS one \
+           WHERE date = ?1 AND date > {FOLDED} \
+           UNION ALL \
+           SELECT plan_id, one.key, one.value \
+           FROM daily_usage, json_each(daily_usage.passed_by) AS one \
+           WHERE date = ?1 AND date > {FOLDED} AND one.key LIKE 'shadow:%') \
+         WHERE TRUE GROUP BY plan_id, reason \
          ON CONFLICT (plan_id, reason) DO UPDATE SET refused = refused + excluded.refused"
     );
     let latencies = format!(

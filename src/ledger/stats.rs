@@ -105,7 +105,8 @@ pub async fn between(env: &Env, from: &str, to: &str) -> Result<Stats, LedgerErr
     let endpoints = db.all(
         "SELECT endpoint.key AS name, SUM(endpoint.value) AS allowed \
          FROM daily_usage, json_each(daily_usage.passed_by) AS endpoint \
-         WHERE date BETWEEN ?1 AND ?2 GROUP BY endpoint.key ORDER BY endpoint.key",
+         WHERE date BETWEEN ?1 AND ?2 AND endpoint.key NOT LIKE 'shadow:%' \
+         GROUP BY endpoint.key ORDER BY endpoint.key",
         &span,
     );
     let days = db.all(

@@ -55,6 +55,9 @@ impl Account {
         shadow: Vec<PolicyName>,
     ) -> Verdict {
         self.charge_short(now, limits, arrival(call));
+        if let Some(policy) = shadow.first() {
+            self.days.on(today(now, limits)).pass_in_shadow(policy);
+        }
         Verdict::Admitted(Admission {
             reservation: None,
             max_tokens: None,
@@ -199,7 +202,8 @@ impl Account {
             metered: None,
         };
         let endpoint = endpoint_limit(limits, demand.endpoint);
-        self.count_pass(&reservation, endpoint.map(|limit| limit.name.as_str()));
+        let endpoint = endpoint.map(|limit| limit.name.as_str());
+        self.count_pass(&reservation, endpoint, shadow.first());
         self.leases.note_pace(now);
         self.reservations.open(reservation);
         admitted(call, grant, shadow, false)
@@ -232,7 +236,12 @@ impl Account {
         Some(tokens)
     }
 
-    fn count_pass(&mut self, reservation: &Reservation, endpoint: Option<&str>) {
+    fn count_pass(
+        &mut self,
+        reservation: &Reservation,
+        endpoint: Option<&str>,
+        shadow: Option<&PolicyName>,
+    ) {
         self.days.passes_after_all(reservation.key);
         let totals = self.days.on(reservation.day);
         totals.calls = totals.calls.saturating_add(1);
@@ -241,6 +250,9 @@ impl Account {
         }
         if let Some(name) = endpoint {
             totals.pass_endpoint(name);
+        }
+        if let Some(policy) = shadow {
+            totals.pass_in_shadow(policy);
         }
     }
 
@@ -309,6 +321,29 @@ impl<'a> Rules<'a> {
             limits_tokens: limits.monthly_tokens.is_some() || limits.tokens_per_minute.is_some(),
         }
     }
+}
+
+/// How many tokens a call gets.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Bounds {
+    /// Of its answer, per choice; `None`: without a bound.
+    pub max_tokens: Option<u64>,
+    /// Of prompt and answer together; `None`: nothing limits tokens.
+    pub in_all: Option<u64>,
+}
+
+/// What the plan says of one request alone, for calls that pass without their account.
+pub fn bounds(limits: &Limits, call: &Call) -> Result<Bounds, Rejection> {
+    let Work::Dispatch(asked) = call.work else {
+        return Ok(Bounds::default());
+    };
+    let rules = Rules::of(limits);
+    let counts = rules.limits_tokens || rules.most.is_some();
+    let tokens = acceptable(rules, call.model.as_deref(), asked)?;
+    Ok(Bounds {
+        max_tokens: tokens.max_tokens,
+        in_all: counts.then_some(need(tokens)),
+    })
 }
 
 /// Whether the plan lets the call name its model and ask for its tokens, and the tokens it then gets.

@@ -98,16 +98,16 @@ impl Account {
         totals.failed_open = totals.failed_open.saturating_add(calls);
     }
 
-    /// Books calls that passed while the account was out of reach, once an operation. Quotas count
-    /// them; short limits have forgotten them. `false`: they were booked before.
+    /// Books calls that passed while the account was out of reach and ended at `at`, once an operation. Quotas count them if
+    /// their period has not ended since; short limits have forgotten them. `false`: they were booked before.
     pub fn book_open(
         &mut self,
         now: Millis,
         limits: &Limits,
         operation: &OperationId,
         calls: u64,
-        prompt: u64,
-        completion: u64,
+        used: Metered,
+        at: Millis,
     ) -> bool {
         self.touch(now, limits);
         let key = OperationKey::of(operation);
@@ -117,10 +117,13 @@ impl Account {
         self.reservations.remember_booked(now, key);
         // The account may have refused the call when it was too late to say so.
         self.days.passes_after_all(key);
-        let used = Metered { prompt, completion };
-        self.daily.charge(now, calls);
-        self.monthly.charge(now, used.total());
-        let totals = self.days.on(today(now, limits));
+        if self.daily.began().is_none_or(|began| began <= at) {
+            self.daily.charge(now, calls);
+        }
+        if self.monthly.began().is_none_or(|began| began <= at) {
+            self.monthly.charge(now, used.total());
+        }
+        let totals = self.days.on(today(at, limits));
         totals.calls = totals.calls.saturating_add(calls);
         totals.failed_open = totals.failed_open.saturating_add(calls);
         totals.add_tokens(used);

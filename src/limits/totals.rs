@@ -2,9 +2,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
-use super::LocalDate;
 use super::latency::{Latency, Took};
 use super::reservation::{Metered, OperationKey};
+use super::{LocalDate, PolicyName};
 
 /// Most days that wait for the ledger; after an outage of more than that the oldest are lost.
 const MOST_DAYS: usize = 8;
@@ -45,7 +45,8 @@ pub struct Totals {
     /// How long calls waited. It came later, and is stored behind all days.
     #[serde(skip)]
     pub latency: Latency,
-    /// Calls that passed, by the endpoint whose own limit let them. Stored behind all days, too.
+    /// Calls that passed, by the endpoint whose own limit let them, and, as `shadow:{policy}`, by the policy that would
+    /// have refused them if the plan did not only watch. Stored behind all days, too.
     #[serde(skip)]
     pub passed_by: BTreeMap<String, u64>,
 }
@@ -62,6 +63,11 @@ impl Totals {
     /// Counts a call that the limit of its endpoint let through.
     pub(super) fn pass_endpoint(&mut self, name: &str) {
         tally(&mut self.passed_by, name, 1);
+    }
+
+    /// Counts a call that passed although this policy, first of all, would have refused it.
+    pub(super) fn pass_in_shadow(&mut self, policy: &PolicyName) {
+        tally(&mut self.passed_by, &format!("shadow:{policy}"), 1);
     }
 
     fn take_back(&mut self, reason: &str) {

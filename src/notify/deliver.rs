@@ -4,7 +4,7 @@ use worker::Env;
 
 use super::message::{Channel, NoticeMessage};
 use super::webhook::{self, Told};
-use super::{Notice, email, schedule};
+use super::{Notice, email, resolve, schedule};
 use crate::clock;
 use crate::http::targets::is_public_target;
 use crate::ledger::notifications::{self, Parcel};
@@ -72,6 +72,11 @@ impl Attempt<'_> {
             return Result::Failed("the user has no webhook".to_owned());
         };
         if !is_public_target(url, !settings.production) {
+            return Result::Failed("the address is not public".to_owned());
+        }
+        if let Some(resolver) = &settings.dns_resolver_url
+            && resolve::leads_inside(resolver, url).await
+        {
             return Result::Failed("the address is not public".to_owned());
         }
         let Some(secret) = &settings.webhook_secret else {

@@ -8,6 +8,7 @@ pub mod desk;
 mod email;
 mod message;
 mod notice;
+mod resolve;
 mod schedule;
 pub mod upkeep;
 mod webhook;

@@ -52,7 +52,7 @@ async fn all(env: &Env, now: Millis) -> Result<Vec<Family>, LedgerError> {
     let ((plans, refusals, waited), (jobs, depths, lag, alerts)) =
         futures::future::try_join(totals, state).await?;
     let mut families = plan_families(&plans);
-    families.push(refused(&refusals));
+    families.extend(refused(&refusals));
     families.extend(waits(&waited));
     let word = |(status, count): (String, u64)| Series::new(vec![("status", status)], count);
     families.extend([
@@ -128,9 +128,9 @@ fn plan_families(plans: &[PlanTotals]) -> Vec<Family> {
     ]
 }
 
-fn refused(refusals: &[Refusals]) -> Family {
-    let line = |row: &Refusals| {
-        let (policy, reason) = policy_and_reason(&row.reason);
+fn refused(refusals: &[Refusals]) -> [Family; 2] {
+    let line = |row: &Refusals, of: &str| {
+        let (policy, reason) = policy_and_reason(of);
         let labels = vec![
             ("plan", row.plan_id.clone()),
             ("policy", policy.to_owned()),
@@ -138,12 +138,25 @@ fn refused(refusals: &[Refusals]) -> Family {
         ];
         Series::new(labels, row.refused)
     };
-    let series = refusals.iter().map(line).collect();
-    Family::counter(
-        "sluice_refused_total",
-        "Calls refused, by policy and reason.",
-        series,
-    )
+    let (mut refused, mut watched) = (Vec::new(), Vec::new());
+    for row in refusals {
+        match row.reason.strip_prefix("shadow:") {
+            Some(reason) => watched.push(line(row, reason)),
+            None => refused.push(line(row, &row.reason)),
+        }
+    }
+    [
+        Family::counter(
+            "sluice_refused_total",
+            "Calls refused, by policy and reason.",
+            refused,
+        ),
+        Family::counter(
+            "sluice_shadow_refused_total",
+            "Calls that a plan which only watches would have refused, by policy and reason.",
+            watched,
+        ),
+    ]
 }
 
 fn waits(waits: &[Waits]) -> [Family; 2] {

@@ -13,6 +13,7 @@ use crate::budget;
 use crate::http::limit_headers::rfc3339;
 use crate::http::router::Handled;
 use crate::http::{ApiError, Reply};
+use crate::ledger::audit::{self, Entry};
 use crate::ledger::{LedgerError, metrics, reconcile};
 use crate::limits::{Millis, Span};
 
@@ -63,7 +64,30 @@ pub async fn post(mut visit: Visit) -> Handled {
     if one && compared.iter().any(|one| one.drift.is_none()) {
         return Err(ApiError::Unavailable("accounts"));
     }
+    for mended in compared.iter().filter(|one| one.has_drifted()) {
+        write_audit(&visit, mended).await?;
+    }
     Ok(Reply::json(200, &report(&compared, next)))
+}
+
+/// An account that the operator had compared, and that was mended.
+async fn write_audit(visit: &Visit, mended: &Compared) -> Result<(), ApiError> {
+    let drift = mended.drift.as_ref();
+    let entry = Entry {
+        at: &visit.now(),
+        action: "user.reconcile",
+        target: &mended.user_id,
+        before: drift.map(|drift| json!({"account": drift.account, "ledger": drift.ledger})),
+        after: drift.map(|drift| json!({"drift": drift.kind.word()})),
+    };
+    audit::write(&visit.call.env, &entry).await.map_err(failed)
+}
+
+impl Compared {
+    fn has_drifted(&self) -> bool {
+        let drift = self.drift.as_ref();
+        drift.is_some_and(|drift| drift.kind.is_drift())
+    }
 }
 
 /// One slice of the clock's round.
@@ -106,17 +130,12 @@ async fn compare_one(env: &Env, user_id: String, now: Millis) -> Compared {
 
 fn report(compared: &[Compared], next: Option<String>) -> Value {
     let count = |is: fn(&Compared) -> bool| compared.iter().filter(|one| is(one)).count();
-    let drifted = |one: &Compared| {
-        one.drift
-            .as_ref()
-            .is_some_and(|drift| drift.kind.is_drift())
-    };
     let rows = compared
         .iter()
-        .filter(|one| compared.len() == 1 || drifted(one));
+        .filter(|one| compared.len() == 1 || one.has_drifted());
     json!({
         "checked": count(|one| one.drift.is_some()),
-        "drifted": count(drifted),
+        "drifted": count(Compared::has_drifted),
         "unreachable": count(|one| one.drift.is_none()),
         "data": rows.map(row).collect::<Vec<_>>(),
         "next_cursor": next,

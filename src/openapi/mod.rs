@@ -20,9 +20,7 @@ use crate::http::Reply;
 
 const DOCUMENT: &str = include_str!("openapi.json");
 
-/// Anybody may read it, and keep it for a while.
+/// Anybody may read it.
 pub fn serve() -> Reply {
-    let mut reply = Reply::bytes(200, "application/json", DOCUMENT.as_bytes().to_vec());
-    reply.set("cache-control", "public, max-age=300");
-    reply
+    Reply::bytes(200, "application/json", DOCUMENT.as_bytes().to_vec())
 }

@@ -121,6 +121,7 @@ pub fn errors() -> Value {
             };
             let own: &[&str] = match status {
                 401 => &["WWWAuthenticate"],
+                403 => &["ScopeChallenge"],
                 429 => &["RetryAfter", "RetryAfterMs", "ShouldRetry"],
                 502..=529 => &["RetryAfter", "ShouldRetry"],
                 _ => &[],
@@ -198,7 +199,7 @@ type Header = (
 const COUNT: &str = "^[0-9]+$";
 const DURATION: &str = "^([0-9]+h)?([0-9]+m)?([0-9.]+s|[0-9]+ms)$";
 const INSTANT: &str = "^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+Z$";
-const HEADERS: [Header; 31] = [
+const HEADERS: [Header; 32] = [
     (
         "XRequestId",
         "x-request-id",
@@ -289,6 +290,13 @@ const HEADERS: [Header; 31] = [
         "How to authenticate (RFC 6750).",
         "^Bearer ",
         r#"Bearer realm="sluice""#,
+    ),
+    (
+        "ScopeChallenge",
+        "WWW-Authenticate",
+        "Of a credential whose scope is not enough (RFC 6750).",
+        "^Bearer ",
+        r#"Bearer realm="sluice", error="insufficient_scope""#,
     ),
     (
         "ETag",

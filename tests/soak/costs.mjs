@@ -130,7 +130,7 @@ function admittedEndings({ ends }, date, degraded, done, estimate) {
   const list = [];
   for (const event of ends) {
     const { used, booked = 0 } = event;
-    const bookings = booked > 0 ? datesOf([event]).map((day) => on(day, { failed_open: booked })) : [{}];
+    const bookings = booked > 0 ? [on(dateOf(event.at), { failed_open: booked })] : [{}];
     for (const booking of bookings) list.push(used ? { why: "told", used, cost: plus(charged(...used), booking) } : { why: "released", cost: {} });
     if (done(event) === "yes") return list;
   }
@@ -141,8 +141,10 @@ function admittedEndings({ ends }, date, degraded, done, estimate) {
 function unknownEndings({ ends }, done) {
   const list = [];
   for (const event of ends.filter(({ booked }) => booked !== undefined)) {
-    const { used: [prompt, completion], booked } = event;
-    for (const date of datesOf([event])) list.push({ why: "told", used: event.used, cost: on(date, { calls: booked, failed_open: booked, prompt, completion }) });
+    const { used: [prompt, completion], booked, at } = event;
+    // Of a call that was counted before and is forgotten, nothing is left to be booked.
+    const cost = booked > 0 ? on(dateOf(at), { calls: booked, failed_open: booked, prompt, completion }) : {};
+    list.push({ why: booked > 0 ? "told" : "refused", used: event.used, cost });
     if (done(event) === "yes") return list;
   }
   return [...list, { why: "refused", cost: {} }];

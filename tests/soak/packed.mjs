@@ -75,7 +75,7 @@ const asks = [
   ["revoke", (from) => [from.text(), from.number()]],
   ["reset", (from) => from.list(from.text)],
   ["grant", (from) => [from.text(), from.number(), from.maybe(from.number)]],
-  ["book_open", (from) => ({ operation: from.text(), booked: from.number(), used: [from.number(), from.number()] })],
+  ["book_open", (from) => ({ operation: from.text(), booked: from.number(), used: [from.number(), from.number()], at: from.number() })],
   ["note_queued", (from) => from.text()],
   ["take_back", (from) => ({ lease: from.text(), row: row(from), open: from.list(() => [from.text(), row(from)][0]), waits: from.list(from.number), next: from.maybe(from.text) })],
   ["note_refused", (from) => [from.text(), from.list(() => [from.text(), from.number()])]],

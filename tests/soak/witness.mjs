@@ -80,7 +80,7 @@ export class Witness {
     this.#events.set(id, [...events, asked]);
     if (ask.admit?.dispatched) this.#operation(ask.admit.operation, user).admits.push(asked);
     const end = ask.settle ?? ask.conclude ?? ask.book_open;
-    if (end) this.#ends(end.operation, Object.assign(asked, { used: end.used, booked: end.booked }));
+    if (end) this.#ends(end.operation, Object.assign(asked, { used: end.used, booked: end.booked, at: end.at }));
     if (ask.take_back) this.#returned(asked, ask.take_back);
   }
 

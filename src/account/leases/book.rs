@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::account::wire::{Ask, Asker, Snapshot};
+use crate::account::wire::{Asker, Ended, Snapshot};
 use crate::limits::{
     Admission, Call, Handed, Holding, LAPSED_FOR, Metered, Millis, OperationId, Outcome, Returned,
     Span, Took,
@@ -48,8 +48,8 @@ struct OnItsWay {
     since: Millis,
     /// Until when somebody is believed to carry it.
     carried_until: Millis,
-    /// What its calls have said meanwhile.
-    follows: Vec<Ask>,
+    /// Its calls that have ended meanwhile.
+    follows: Vec<Ended>,
 }
 
 /// When a call that may be given a lease set out.
@@ -101,7 +101,7 @@ impl Book {
                 return Settled::Here(Box::new(held.standing_at(now)));
             }
             if let Some(way) = slot.way_of(operation) {
-                way.follow(Ask::Settle {
+                way.follows.push(Ended {
                     operation: operation.clone(),
                     outcome,
                     took,
@@ -127,13 +127,8 @@ impl Book {
             {
                 return true;
             }
-            if let Some(way) = slot.way_of(operation) {
-                way.follow(Ask::Checkpoint {
-                    operation: operation.clone(),
-                    prompt: used.prompt,
-                    completion: used.completion,
-                    lease,
-                });
+            // The account doesn't know it before the lease has arrived; what it has used is said again by then.
+            if slot.way_of(operation).is_some() {
                 return true;
             }
         }
@@ -251,7 +246,7 @@ impl Book {
     }
 
     /// A lease has arrived, and what follows it is told from now on; or it has not, and waits.
-    pub fn came(&mut self, user: &str, lease: &OperationId, arrived: bool) -> Vec<Ask> {
+    pub fn came(&mut self, user: &str, lease: &OperationId, arrived: bool) -> Vec<Ended> {
         for slot in self.users.get_mut(user).into_iter().flatten() {
             let mut ways = slot.on_their_way.iter_mut().enumerate();
             let Some((index, way)) = ways.find(|(_, way)| way.returned.lease == *lease) else {
@@ -359,21 +354,6 @@ impl OnItsWay {
     fn waits(&self, now: Millis) -> bool {
         let left = self.carried_until.since(now);
         left == Span::ZERO || left > CARRYING
-    }
-
-    /// The last that a call says is all that matters of it.
-    fn follow(&mut self, ask: Ask) {
-        let id = operation_of(&ask).cloned();
-        self.follows
-            .retain(|before| operation_of(before) != id.as_ref());
-        self.follows.push(ask);
-    }
-}
-
-const fn operation_of(ask: &Ask) -> Option<&OperationId> {
-    match ask {
-        Ask::Settle { operation, .. } | Ask::Checkpoint { operation, .. } => Some(operation),
-        _ => None,
     }
 }
 

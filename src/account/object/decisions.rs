@@ -6,7 +6,8 @@ use std::rc::Rc;
 use super::{Effect, Fault, Force, Live};
 use crate::account::wire::{Answer, Ask, Asker, Ended, Message, Snapshot};
 use crate::limits::{
-    self, DegradedLane, Limits, Millis, OperationId, Outcome, Returned, SettleResult, Verdict,
+    self, DegradedLane, Limits, Metered, Millis, OperationId, Outcome, Returned, SettleResult,
+    Verdict,
 };
 use crate::plans::{Plan, Strategy};
 
@@ -124,9 +125,10 @@ impl Live {
                 calls,
                 prompt,
                 completion,
+                at,
             } => {
-                let booked =
-                    self.book_open(&force.limits, &operation, [calls, prompt, completion], now);
+                let used = Metered { prompt, completion };
+                let booked = self.book_open(&force.limits, &operation, calls, used, at, now);
                 Ok((Answer::Done(booked), self.stored(booked)?))
             }
             Ask::NoteQueued(operation) => {
@@ -238,20 +240,22 @@ impl Live {
         &mut self,
         limits: &Limits,
         operation: &OperationId,
-        [calls, prompt, completion]: [u64; 3],
+        calls: u64,
+        used: Metered,
+        at: Millis,
         now: Millis,
     ) -> bool {
         let outcome = Outcome::Used {
-            prompt,
-            completion,
+            prompt: used.prompt,
+            completion: used.completion,
             estimated: false,
         };
         match self.law.settle(now, operation, outcome) {
-            SettleResult::Unknown => self
-                .law
-                .book_open(now, limits, operation, calls, prompt, completion),
+            // It was admitted, and so long ago that it is forgotten: it was settled, or ended by its lease.
+            SettleResult::Unknown if calls == 0 => false,
+            SettleResult::Unknown => self.law.book_open(now, limits, operation, calls, used, at),
             SettleResult::Settled => {
-                self.law.note_failed_open(now, limits, calls);
+                self.law.note_failed_open(at, limits, calls);
                 true
             }
             _ => false,

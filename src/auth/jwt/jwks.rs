@@ -3,10 +3,10 @@ use std::rc::Rc;
 
 use worker::Url;
 
-use super::fetch;
 use super::keys::{KeyError, KeySet};
 use super::token::Token;
-use crate::http::ApiError;
+use crate::budget;
+use crate::http::{ApiError, fetch};
 use crate::limits::{Millis, Span};
 
 /// Keys older than this are fetched again, so that a withdrawn one is not believed for long.
@@ -83,8 +83,18 @@ fn newer_keys_may_help(error: KeyError, token: &Token<'_>) -> bool {
 
 async fn refresh(url: &Url, now: Millis) {
     PUBLISHED.with_borrow_mut(|published| published.begin(now));
-    let keys = fetch::keys(url).await;
+    let keys = fetch(url).await;
     PUBLISHED.with_borrow_mut(|published| published.end(now, keys));
+}
+
+/// `None`: slow, out of reach, too large, or no keys at all.
+async fn fetch(url: &Url) -> Option<KeySet> {
+    let json = fetch::json(url.as_str(), &[], budget::JWKS).await;
+    let keys = json.and_then(|json| KeySet::of_json(&json).ok_or("no usable keys"));
+    keys.inspect_err(|why| {
+        worker::console_warn!("{{\"event\":\"jwks_fetch_failed\",\"why\":\"{why}\"}}");
+    })
+    .ok()
 }
 
 impl Published {

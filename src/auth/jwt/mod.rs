@@ -5,7 +5,6 @@
 //! [`Caller`] whose user is named by issuer and subject.
 
 mod claims;
-mod fetch;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod jwk;

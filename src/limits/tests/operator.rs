@@ -219,7 +219,7 @@ fn a_rolling_day_that_has_not_begun_can_be_topped_up() {
 #[test]
 fn calls_let_through_during_an_outage_are_booked_once() {
     let mut account = Account::new();
-    let booked = [1, 2].map(|_| account.book_open(NOON, &limits(), &id("open"), 3, 20, 30));
+    let booked = [1, 2].map(|_| account.book_open(NOON, &limits(), &id("open"), 3, OPEN, NOON));
     assert_eq!(booked, [true, false]);
     assert_eq!(daily(&account, NOON), (2, 3, 0));
     assert_eq!(
@@ -229,6 +229,27 @@ fn calls_let_through_during_an_outage_are_booked_once() {
     let totals = &account.unflushed()[0];
     assert_eq!((totals.calls, totals.failed_open), (3, 3));
     assert_eq!((totals.prompt_tokens, totals.completion_tokens), (20, 30));
+}
+
+const OPEN: Metered = Metered {
+    prompt: 20,
+    completion: 30,
+};
+
+#[test]
+fn calls_of_an_outage_that_are_booked_late_are_of_the_day_they_ended_on() {
+    let mut account = Account::new();
+    passes(&mut account, NOON, &limits(), &ask("a", 1, 0));
+    let tomorrow = NOON.plus(DAY);
+    passes(&mut account, tomorrow, &limits(), &ask("b", 1, 0));
+    assert!(account.book_open(tomorrow, &limits(), &id("open"), 3, OPEN, NOON));
+    assert_eq!(daily(&account, tomorrow), (2, 1, 1));
+    let days: Vec<_> = account
+        .unflushed()
+        .iter()
+        .map(|day| (day.calls, day.failed_open))
+        .collect();
+    assert_eq!(days, [(4, 3), (1, 0)]);
 }
 
 #[test]

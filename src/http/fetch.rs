@@ -1,50 +1,57 @@
+//! Small JSON documents of others: an identity provider's keys, a provider's list of models, what a name resolves to.
+
 use futures::StreamExt;
+use serde_json::Value;
 use worker::{
     AbortController, AbortSignal, CacheMode, Fetch, Headers, Request, RequestInit, RequestRedirect,
-    Response, Url,
+    Response,
 };
 
-use super::keys::KeySet;
-use crate::budget::{self, within};
+use crate::budget::within;
 use crate::json::parse_strict;
+use crate::limits::Span;
 
-/// Largest key set that is read.
+/// Largest document that is read, in bytes.
 const MAX_BYTES: usize = 256 << 10;
 
-/// The keys at `url`, or `None`: slow, out of reach, too large, or no keys at all. A redirect is not followed.
-pub async fn keys(url: &Url) -> Option<KeySet> {
+/// The document at `url`, which has all of `time` to arrive; the error says in a word what was wrong. A redirect is not
+/// followed.
+pub async fn json(url: &str, headers: &[(&str, &str)], time: Span) -> Result<Value, &'static str> {
     let abort = AbortController::default();
     let signal = abort.signal();
-    let read = within(budget::JWKS, read(url, &signal)).await;
-    let keys = read.unwrap_or_else(|_| {
-        abort.abort();
-        Err("timed out")
-    });
-    keys.inspect_err(|why| {
-        worker::console_warn!("{{\"event\":\"jwks_fetch_failed\",\"why\":\"{why}\"}}");
-    })
-    .ok()
+    within(time, read(url, headers, &signal))
+        .await
+        .unwrap_or_else(|_| {
+            abort.abort();
+            Err("timed out")
+        })
 }
 
-async fn read(url: &Url, signal: &AbortSignal) -> Result<KeySet, &'static str> {
-    let request = request(url).map_err(|_| "not a request")?;
+async fn read(
+    url: &str,
+    headers: &[(&str, &str)],
+    signal: &AbortSignal,
+) -> Result<Value, &'static str> {
+    let request = request(url, headers).map_err(|_| "not a request")?;
     let sent = Fetch::Request(request).send_with_signal(signal).await;
     let response = sent.map_err(|_| "out of reach")?;
     if response.status_code() != 200 {
         return Err("status");
     }
-    let json = parse_strict(&body(response).await?).map_err(|_| "not JSON")?;
-    KeySet::of_json(&json).ok_or("no usable keys")
+    parse_strict(&body(response).await?).map_err(|_| "not JSON")
 }
 
-fn request(url: &Url) -> worker::Result<Request> {
+fn request(url: &str, named: &[(&str, &str)]) -> worker::Result<Request> {
     let headers = Headers::new();
     headers.set("accept", "application/json")?;
+    for (name, value) in named {
+        headers.set(name, value)?;
+    }
     let mut init = RequestInit::new();
     init.with_headers(headers)
         .with_redirect(RequestRedirect::Manual)
         .with_cache(CacheMode::NoStore);
-    Request::new_with_init(url.as_str(), &init)
+    Request::new_with_init(url, &init)
 }
 
 async fn body(mut response: Response) -> Result<Vec<u8>, &'static str> {
