@@ -23,7 +23,17 @@ export function ask(env, user, message, budget, again) {
 }
 
 async function send(env, user, bytes) {
-  return env.ACCOUNTS.getByName(user).ask(bytes);
+  return env.ACCOUNTS.getByName(user, placing(env)).ask(bytes);
+}
+
+/** Where the platform may place an object that is new; src/settings.rs knows the same names. */
+const places = ["wnam", "enam", "sam", "weur", "eeur", "apac", "oc", "afr", "me"];
+let placed;
+
+/** Where new accounts are to be; by default near whoever asks first. */
+function placing({ ACCOUNT_LOCATION: locationHint }) {
+  placed ??= places.includes(locationHint) ? { locationHint } : {};
+  return placed;
 }
 
 /** An account that says it has too much to do is left alone. */

@@ -44,7 +44,7 @@ function portFrom(text) {
 async function portIsFree() {
   const answers = await Promise.all(["127.0.0.1", "::1"].map(somebodyListens));
   if (answers.some(Boolean)) {
-    throw new Stop(`Port ${port} is in use by another program; end it, or choose another port: PORT=${port + 1} npm start.`);
+    throw new Stop(`Port ${port} is in use by another program; end it, or choose another port: PORT=${port < 65_535 ? port + 1 : port - 1} npm start.`);
   }
 }
 

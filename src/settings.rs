@@ -109,6 +109,7 @@ impl Settings {
 
     fn read(source: &impl Lookup) -> Self {
         let mut problems = Vec::new();
+        check_place(source, &mut problems);
         let production = source.text("ENVIRONMENT").as_deref() == Some("production");
         let enabled = source.text("USER_REQUEST_LIMIT_ENABLED").as_deref() != Some("false");
         let minutes = number(
@@ -158,6 +159,20 @@ impl Settings {
             production,
             problems,
         }
+    }
+}
+
+/// `js/account.js` takes it; what it doesn't know it passes over.
+fn check_place(source: &impl Lookup, problems: &mut Vec<String>) {
+    const PLACES: [&str; 9] = [
+        "wnam", "enam", "sam", "weur", "eeur", "apac", "oc", "afr", "me",
+    ];
+    let place = source.text("ACCOUNT_LOCATION");
+    if place.is_some_and(|place| !PLACES.contains(&place.as_str())) {
+        problems.push(format!(
+            "ACCOUNT_LOCATION has to be one of {}",
+            PLACES.join(", ")
+        ));
     }
 }
 

@@ -147,7 +147,11 @@ function queue(target, name) {
 function namespace(accounts, name) {
   return around(accounts, {
     get: (...args) => stub(accounts.get(...args), name),
-    getByName: (...args) => stub(accounts.getByName(...args), name, args[0]),
+    getByName: (user, options) => {
+      const place = options?.locationHint && `${name} at ${options.locationHint}`;
+      if (place) calls[place] = (calls[place] ?? 0) + 1;
+      return stub(accounts.getByName(user, options), name, user);
+    },
   });
 }
 
