@@ -11,14 +11,7 @@ const handler = (name) => (event, env, ctx) => {
   return worker[name].call({ env, ctx }, event);
 };
 
-/** A caller who hangs up takes nothing along of what their call has begun: what an account has handed out comes back. */
-function toItsEnd(request, env, ctx) {
-  const answer = handler("fetch")(request, env, ctx);
-  ctx.waitUntil(answer);
-  return answer;
-}
-
-export default { fetch: toItsEnd, queue: handler("queue"), scheduled: handler("scheduled") };
+export default { fetch: handler("fetch"), queue: handler("queue"), scheduled: handler("scheduled") };
 
 export class Account {
   constructor(ctx, env) {

@@ -48,21 +48,35 @@ pub fn depart(user: &str, asker: &Asker, now: Millis) -> Option<Departure> {
     BOOK.with_borrow_mut(|book| book.depart(user, asker, now))
 }
 
-/// Takes what the account said to a call that had asked for a lease. Whether the caller has to keep one.
-pub fn arrive(
+/// Asks the account whether a call may pass, and for a lease along. What it hands out is taken, or, where no answer
+/// came, noted to go back unspent: so this has to run to its end, whether or not the caller is still there. Gives the
+/// answer, and whether there is a lease to be kept.
+pub async fn ask(
+    env: &Env,
     user: &str,
     asker: &Asker,
+    call: Call,
     departure: Departure,
-    now: Millis,
-    handed: Option<(Handed, Snapshot)>,
-) -> bool {
-    BOOK.with_borrow_mut(|book| book.arrive(user, asker, departure, now, handed))
-}
-
-/// Notes that no answer came to a message that had asked for the lease `id`. It may have been handed out: it
-/// has to go back unspent.
-pub fn miss(user: &str, asker: &Asker, id: &OperationId, now: Millis) {
-    BOOK.with_borrow_mut(|book| book.miss(user, asker, id, now));
+) -> (Result<Answer, OutOfReach>, bool) {
+    let operation = call.operation.clone();
+    let asks = Asker {
+        may_lease: true,
+        ..asker.clone()
+    };
+    let mut answer = client::ask(env, user, asks, Ask::Admit(call)).await;
+    let came = now(env);
+    let handed = match &mut answer {
+        Ok(Answer::Decided {
+            lease, standing, ..
+        }) => lease.take().map(|lease| (lease, standing.clone())),
+        Ok(_) => None,
+        Err(OutOfReach) => {
+            BOOK.with_borrow_mut(|book| book.miss(user, asker, &operation, came));
+            return (answer, false);
+        }
+    };
+    let keeps = BOOK.with_borrow_mut(|book| book.arrive(user, asker, departure, came, handed));
+    (answer, keeps)
 }
 
 /// Whether a lease lies here that its keeper has lost, or that could not be delivered: whoever finds it keeps

@@ -1,3 +1,5 @@
+use futures::channel::oneshot;
+
 use crate::account::client::{self, OutOfReach};
 use crate::account::wire::{Answer, Ask, Asker, Snapshot};
 use crate::account::{leases, open, refusals};
@@ -7,7 +9,7 @@ use crate::http::limit_headers::{Meters, Refused};
 use crate::http::router::Call;
 use crate::http::{ApiError, Reply, Shape, ids};
 use crate::limits::{
-    self, Admission, Cause, Lane, OperationId, PolicyName, Rejection, Span, Verdict, Work,
+    self, Admission, Cause, Lane, Millis, OperationId, PolicyName, Rejection, Span, Verdict, Work,
 };
 use crate::observe::Stage;
 
@@ -179,14 +181,10 @@ impl Session {
         for_lease: Option<leases::Departure>,
     ) -> Result<Pass, ApiError> {
         let departure = refusals::depart(clock::now(&self.call.settings));
-        let asker = Asker {
-            may_lease: for_lease.is_some(),
-            ..self.asker()
+        let mut answer = match for_lease {
+            Some(departure) => self.ask_for_lease(call.clone(), departure).await,
+            None => self.ask(Ask::Admit(call.clone())).await,
         };
-        let mut answer = self.ask_as(asker, Ask::Admit(call.clone())).await;
-        if let Some(departure) = for_lease {
-            self.take_lease(departure, &call.operation, &mut answer);
-        }
         for _ in 0..HELD_RETRIES {
             if !answer.as_ref().is_ok_and(only_held) {
                 break;
@@ -249,37 +247,47 @@ impl Session {
         self.ask_as(self.asker(), ask).await
     }
 
-    /// Takes the lease that came along with a verdict, and keeps it.
-    fn take_lease(
+    /// Asks whether a call may be dispatched, and for a lease along, which is kept beyond this call. A caller who hangs up
+    /// does not end that.
+    async fn ask_for_lease(
         &self,
+        call: limits::Call,
         departure: leases::Departure,
-        operation: &OperationId,
-        answer: &mut Result<Answer, OutOfReach>,
-    ) {
-        let now = clock::now(&self.call.settings);
-        let (user, asker) = (&self.caller.user_id, self.asker());
-        let handed = match answer {
-            Ok(Answer::Decided {
-                lease, standing, ..
-            }) => lease.take().map(|lease| (lease, standing.clone())),
-            Ok(_) => None,
-            Err(OutOfReach) => return leases::miss(user, &asker, operation, now),
-        };
-        if leases::arrive(user, &asker, departure, now, handed) {
-            self.keep_lease();
-        }
+    ) -> Result<Answer, OutOfReach> {
+        let asked = clock::now(&self.call.settings);
+        let (env, user, asker) = (
+            self.call.env.clone(),
+            self.caller.user_id.clone(),
+            self.asker(),
+        );
+        let (tell, told) = oneshot::channel();
+        self.call.context.wait_until(async move {
+            let (answer, keeps) = leases::ask(&env, &user, &asker, call, departure).await;
+            // The caller may be gone; there is nobody left to tell.
+            let _ = tell.send(answer);
+            if keeps {
+                leases::keep(env, user, asker).await;
+            }
+        });
+        let answer = told.await.unwrap_or(Err(OutOfReach));
+        self.heard(asked, &answer);
+        answer
     }
 
     async fn ask_as(&self, asker: Asker, ask: Ask) -> Result<Answer, OutOfReach> {
         let asked = clock::now(&self.call.settings);
         let answer = client::ask(&self.call.env, &self.caller.user_id, asker, ask).await;
+        self.heard(asked, &answer);
+        answer
+    }
+
+    fn heard(&self, asked: Millis, answer: &Result<Answer, OutOfReach>) {
         self.call
             .timing
             .note(Stage::Account, clock::now(&self.call.settings).since(asked));
         if answer.is_ok() {
             open::catch_up(&self.call, &self.caller.user_id);
         }
-        answer
     }
 
     /// How the user stands; spends nothing.
