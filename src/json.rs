@@ -39,6 +39,13 @@ pub enum JsonError {
     },
 }
 
+/// The texts called `member` in the objects of the array called `list`; what is anything else is passed over.
+pub fn texts<'a>(value: &'a Value, list: &str, member: &'a str) -> impl Iterator<Item = &'a str> {
+    let rows = value.get(list).and_then(Value::as_array);
+    let rows = rows.into_iter().flatten();
+    rows.filter_map(move |row| row.get(member)?.as_str())
+}
+
 /// Reads one JSON value and nothing after it but white space.
 pub fn parse_strict(bytes: &[u8]) -> Result<Value, JsonError> {
     let text = std::str::from_utf8(bytes).map_err(|_| JsonError::NotUtf8)?;

@@ -9,6 +9,7 @@ use super::upstream;
 use crate::budget;
 use crate::http::fetch;
 use crate::http::router::Call;
+use crate::json;
 use crate::limits::{Millis, Span};
 
 /// How long a list is believed, and how long one that could not be had is not asked for again.
@@ -40,16 +41,12 @@ pub async fn names(call: &Call) -> Rc<Vec<String>> {
         return known;
     }
     CATALOG.with_borrow_mut(|catalog| catalog.ask_after = call.now.plus(PAUSE));
-    let headers = [(
-        "authorization",
-        authorization.as_deref().unwrap_or_default(),
-    )];
-    let headers = if authorization.is_some() {
-        &headers[..]
-    } else {
-        &[]
-    };
-    let Ok(list) = fetch::json(&url, headers, budget::CATALOG).await else {
+    let authorization = authorization.as_deref();
+    let headers: Vec<_> = authorization
+        .map(|value| ("authorization", value))
+        .into_iter()
+        .collect();
+    let Ok(list) = fetch::json(&url, &headers, budget::CATALOG).await else {
         return known;
     };
     let names = Rc::new(read(&list));
@@ -62,12 +59,7 @@ pub async fn names(call: &Call) -> Rc<Vec<String>> {
 
 /// What is no list of models has none.
 fn read(list: &Value) -> Vec<String> {
-    let rows = list.get("data").and_then(Value::as_array);
-    let names = rows
-        .into_iter()
-        .flatten()
-        .filter_map(|row| row.get("id")?.as_str());
-    names
+    json::texts(list, "data", "id")
         .filter(|name| (1..=MAX_NAME).contains(&name.len()) && !name.contains(char::is_control))
         .take(MOST_MODELS)
         .map(str::to_owned)

@@ -13,7 +13,7 @@ use super::upstream::{self, Upstream};
 use crate::http::router::{Call, Handled};
 use crate::http::{ApiError, Reply};
 use crate::ledger::{self, models::ModelRow};
-use crate::limits::{Millis, ModelPattern};
+use crate::limits::{Millis, ModelPattern, allows_model};
 use crate::plans;
 use crate::remembered::Remembered;
 use crate::settings::Settings;
@@ -88,7 +88,7 @@ pub async fn default_model(session: &Session) -> Result<Option<String>, ApiError
     let others = catalog::names(call).await;
     Ok(others
         .iter()
-        .find(|name| is_allowed(allowed.as_deref(), name))
+        .find(|name| allows_model(allowed.as_deref(), Some(name)))
         .cloned())
 }
 
@@ -161,7 +161,7 @@ async fn known(call: &Call, allowed: Option<&[ModelPattern]>) -> Result<Vec<Stri
     names.extend(
         others
             .iter()
-            .filter(|name| is_allowed(allowed, name))
+            .filter(|name| allows_model(allowed, Some(name)))
             .cloned(),
     );
     names.sort();
@@ -180,12 +180,8 @@ fn named(call: &Call, rows: &[ModelRow], allowed: Option<&[ModelPattern]>) -> Ve
     if call.settings.upstream_base_url.is_none() {
         names.extend(mock::MODELS.map(str::to_owned));
     }
-    names.retain(|name| is_allowed(allowed, name));
+    names.retain(|name| allows_model(allowed, Some(name)));
     names
-}
-
-fn is_allowed(allowed: Option<&[ModelPattern]>, name: &str) -> bool {
-    allowed.is_none_or(|patterns| patterns.iter().any(|pattern| pattern.matches(name)))
 }
 
 /// A body that both SDK families read.

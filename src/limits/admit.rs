@@ -352,7 +352,7 @@ pub fn acceptable(
     model: Option<&str>,
     asked: Tokens,
 ) -> Result<Tokens, Rejection> {
-    if !matches(rules.allowed_models, model) {
+    if !allows_model(rules.allowed_models, model) {
         return Err(Rejection::ModelNotAllowed);
     }
     let default = || (rules.limits_tokens && asked.choices > 0).then_some(DEFAULT_MAX_TOKENS);
@@ -388,11 +388,11 @@ fn only_quotas(refusal: &Refusal) -> bool {
 }
 
 fn is_allowed(lane: &DegradedLane) -> bool {
-    matches(lane.allowed_models.as_deref(), Some(&lane.model))
+    allows_model(lane.allowed_models.as_deref(), Some(&lane.model))
 }
 
-/// A call that names no model needs none.
-fn matches(patterns: Option<&[ModelPattern]>, model: Option<&str>) -> bool {
+/// Whether a list of models, where there is one, has this one. A call that names no model needs none.
+pub fn allows_model(patterns: Option<&[ModelPattern]>, model: Option<&str>) -> bool {
     match (patterns, model) {
         (Some(patterns), Some(model)) => patterns.iter().any(|p| p.matches(model)),
         _ => true,

@@ -29,7 +29,7 @@ mod view;
 mod window;
 
 pub use account::{Account, QuotaSnapshot};
-pub use admit::{Bounds, bounds};
+pub use admit::{Bounds, allows_model, bounds};
 pub use call::{Call, DegradedLane, OperationId, Tokens, Work};
 pub use decide::DEFAULT_MAX_TOKENS;
 pub use handed::{Handed, OpenCall, Returned, Terms};

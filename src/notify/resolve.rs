@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::budget;
 use crate::http::fetch;
 use crate::http::targets::is_public_ip;
+use crate::json;
 
 /// Whether any address that the host of `url` is known by leads into a private network.
 pub async fn leads_inside(resolver: &str, url: &str) -> bool {
@@ -41,12 +42,9 @@ async fn addresses(resolver: &str, host: &str, kind: &str) -> Vec<IpAddr> {
 
 /// The addresses of an answer; the names on the way to them are none.
 fn read(answer: &Value) -> Vec<IpAddr> {
-    let rows = answer.get("Answer").and_then(Value::as_array);
-    let data = rows
-        .into_iter()
-        .flatten()
-        .filter_map(|row| row.get("data")?.as_str());
-    data.filter_map(|text| text.parse().ok()).collect()
+    json::texts(answer, "Answer", "data")
+        .filter_map(|text| text.parse().ok())
+        .collect()
 }
 
 #[cfg(test)]

@@ -83,12 +83,12 @@ fn newer_keys_may_help(error: KeyError, token: &Token<'_>) -> bool {
 
 async fn refresh(url: &Url, now: Millis) {
     PUBLISHED.with_borrow_mut(|published| published.begin(now));
-    let keys = fetch(url).await;
+    let keys = published_at(url).await;
     PUBLISHED.with_borrow_mut(|published| published.end(now, keys));
 }
 
 /// `None`: slow, out of reach, too large, or no keys at all.
-async fn fetch(url: &Url) -> Option<KeySet> {
+async fn published_at(url: &Url) -> Option<KeySet> {
     let json = fetch::json(url.as_str(), &[], budget::JWKS).await;
     let keys = json.and_then(|json| KeySet::of_json(&json).ok_or("no usable keys"));
     keys.inspect_err(|why| {
