@@ -9,13 +9,16 @@ mod random;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 
-use chrono_tz::Tz;
 use sluice::limits::{
     Account, BucketLimit, Call, Holding, Limits, MaxTokensMode, Millis, OperationId, Outcome,
-    Reset, Span, StoredPage, Tokens, Verdict, WindowLimit, Work, billing_month, calendar_day,
+    Reset, Span, StoredPage, Tokens, Verdict, WindowLimit, Work, Zone, billing_month, calendar_day,
 };
 
 use random::Random;
+
+fn named(zone: &str) -> Zone {
+    Zone::named(zone).unwrap()
+}
 
 const USERS: usize = 100_000;
 const EVENTS: u64 = 400_000;
@@ -58,7 +61,7 @@ fn plan(
     rate: u64,
     window: u64,
     concurrent: Option<u64>,
-    zone: Tz,
+    zone: Zone,
 ) -> Limits {
     Limits {
         daily: Some(daily),
@@ -224,17 +227,24 @@ struct Simulation {
 impl Simulation {
     fn new() -> Self {
         let plans = vec![
-            plan(10, 20_000, 5, 500, Some(2), Tz::UTC),
-            plan(1_000, 2_000_000, 60, 800, Some(8), Tz::America__New_York),
+            plan(10, 20_000, 5, 500, Some(2), Zone::UTC),
+            plan(
+                1_000,
+                2_000_000,
+                60,
+                800,
+                Some(8),
+                named("America/New_York"),
+            ),
             plan(
                 100_000,
                 1_000_000_000,
                 600,
                 10_000,
                 Some(100),
-                Tz::Asia__Tokyo,
+                named("Asia/Tokyo"),
             ),
-            plan(9_000, 8_000_000, 400, 5_000, None, Tz::Asia__Tokyo),
+            plan(9_000, 8_000_000, 400, 5_000, None, named("Asia/Tokyo")),
         ];
         Self {
             users: HashMap::new(),

@@ -27,6 +27,7 @@ mod totals;
 mod verdict;
 mod view;
 mod window;
+mod zone;
 
 pub use account::{Account, QuotaSnapshot};
 pub use admit::{Bounds, allows_model, bounds};
@@ -48,6 +49,7 @@ pub use time::{Millis, Span};
 pub use totals::Totals;
 pub use verdict::{Admission, Cause, Lane, Refusal, Rejection, Verdict, Violation};
 pub use view::{PolicyKind, PolicyView, Unit};
+pub use zone::Zone;
 
 #[cfg(test)]
 mod tests;

@@ -1,16 +1,14 @@
 use std::fmt;
 use std::str::FromStr;
 
-use chrono::{DateTime, Datelike, Days, MappedLocalTime, NaiveDate, NaiveTime, TimeZone, Utc};
-use chrono_tz::Tz;
+use chrono::{DateTime, Datelike, Days, NaiveDate, NaiveTime};
 use serde::{Deserialize, Serialize};
 
-use super::{Millis, Span};
+use super::zone::WIDEST_JUMP;
+use super::{Millis, Span, Zone};
 
 /// Instants past the year 9999 are taken for its end: no calendar reaches further.
 const LAST: u64 = 253_402_300_799_999;
-/// Clocks have jumped by a whole day (Samoa, 2011), never by more.
-const WIDEST_JUMP: Span = Span::hours(26);
 
 /// A stretch of time in which a quota counts, from `start` up to but without `end`.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -30,14 +28,14 @@ impl Period {
 
 /// The local calendar day around `now`. It begins at the first midnight of its date, or, where clocks
 /// jump over midnight, with its first instant; a midnight that comes twice begins it once.
-pub fn calendar_day(timezone: Tz, now: Millis) -> Period {
+pub fn calendar_day(timezone: Zone, now: Millis) -> Period {
     let date = local_date(timezone, now);
     enclosing(now, |days| first_instant(timezone, shifted(date, days)))
 }
 
 /// The token month around `now`: from the local `billing_day` to the next, clamped in short months, so
 /// that 31 means the last of each.
-pub fn billing_month(timezone: Tz, billing_day: u8, now: Millis) -> Period {
+pub fn billing_month(timezone: Zone, billing_day: u8, now: Millis) -> Period {
     let date = local_date(timezone, now);
     let month = i64::from(date.year()) * 12 + i64::from(date.month0());
     enclosing(now, |months| {
@@ -79,7 +77,7 @@ pub struct LocalDate(i32);
 
 impl LocalDate {
     /// The date in `timezone` at `now`.
-    pub fn at(timezone: Tz, now: Millis) -> Self {
+    pub fn at(timezone: Zone, now: Millis) -> Self {
         Self::from_naive(local_date(timezone, now))
     }
 
@@ -120,11 +118,11 @@ fn enclosing(now: Millis, boundary: impl Fn(i64) -> Millis) -> Period {
     }
 }
 
-fn local_date(timezone: Tz, now: Millis) -> NaiveDate {
-    let millis = i64::try_from(now.0.min(LAST)).unwrap_or_default();
-    DateTime::<Utc>::from_timestamp_millis(millis)
+fn local_date(timezone: Zone, now: Millis) -> NaiveDate {
+    let now = Millis(now.0.min(LAST));
+    let millis = i64::try_from(now.0).unwrap_or_default();
+    DateTime::from_timestamp_millis(millis + timezone.offset_at(now))
         .unwrap_or_default()
-        .with_timezone(&timezone)
         .date_naive()
 }
 
@@ -149,20 +147,15 @@ fn anchored(month: i64, billing_day: u8) -> NaiveDate {
 }
 
 /// The first instant at which the local calendar shows `date` or a later one.
-fn first_instant(timezone: Tz, date: NaiveDate) -> Millis {
+fn first_instant(timezone: Zone, date: NaiveDate) -> Millis {
     let midnight = date.and_time(NaiveTime::MIN);
-    match timezone.from_local_datetime(&midnight) {
-        MappedLocalTime::Single(at) => millis(at.timestamp_millis()),
-        MappedLocalTime::Ambiguous(one, other) => {
-            millis(one.timestamp_millis().min(other.timestamp_millis()))
-        }
-        MappedLocalTime::None => end_of_gap(timezone, date),
-    }
+    let shown = timezone.first_at(midnight);
+    shown.unwrap_or_else(|| end_of_gap(timezone, date))
 }
 
 /// The instant at which clocks jump over the midnight that begins `date`. Around a jump forward the
 /// local time only rises, so halving finds it.
-fn end_of_gap(timezone: Tz, date: NaiveDate) -> Millis {
+fn end_of_gap(timezone: Zone, date: NaiveDate) -> Millis {
     let as_utc = millis(date.and_time(NaiveTime::MIN).and_utc().timestamp_millis());
     let mut before = as_utc.minus(WIDEST_JUMP);
     let mut after = as_utc.plus(WIDEST_JUMP);

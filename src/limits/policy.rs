@@ -1,9 +1,8 @@
 use std::fmt;
 
-use chrono_tz::Tz;
 use serde::{Deserialize, Serialize};
 
-use super::Span;
+use super::{Span, Zone};
 
 /// Everything that limits one user: their plan, their overrides and the gateway's defaults in one.
 ///
@@ -109,7 +108,7 @@ pub struct Reset {
     /// How days are told apart.
     pub mode: ResetMode,
     /// Whose midnight it is.
-    pub timezone: Tz,
+    pub timezone: Zone,
     /// Day of the month on which token months begin, 1 to 31, clamped in short months.
     pub billing_day: u8,
 }
@@ -130,7 +129,7 @@ impl Default for Reset {
     fn default() -> Self {
         Self {
             mode: ResetMode::Calendar,
-            timezone: Tz::UTC,
+            timezone: Zone::UTC,
             billing_day: 1,
         }
     }

@@ -1,6 +1,5 @@
 use std::fmt;
 
-use chrono_tz::Tz;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -9,7 +8,7 @@ use thiserror::Error;
 
 use crate::limits::{
     BucketLimit, EndpointLimit, Limits, MaxTokensMode, ModelPattern, Reset, ResetMode, Span,
-    WindowLimit,
+    WindowLimit, Zone,
 };
 use crate::settings::WindowDefault;
 
@@ -184,7 +183,7 @@ pub struct ResetSpec {
     /// IANA name of the zone whose midnight counts.
     #[serde(default = "utc")]
     #[cfg_attr(test, schemars(with = "String"))]
-    pub timezone: Tz,
+    pub timezone: Zone,
     /// First day of token months, 1 to 31.
     #[serde(default = "first")]
     #[cfg_attr(test, schemars(range(min = 1, max = 31)))]
@@ -195,7 +194,7 @@ impl Default for ResetSpec {
     fn default() -> Self {
         Self {
             mode: ResetMode::Calendar,
-            timezone: Tz::UTC,
+            timezone: Zone::UTC,
             billing_day: 1,
         }
     }
@@ -481,8 +480,8 @@ fn count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::E
     Ok(value)
 }
 
-const fn utc() -> Tz {
-    Tz::UTC
+const fn utc() -> Zone {
+    Zone::UTC
 }
 
 const fn first() -> u8 {

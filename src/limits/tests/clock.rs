@@ -134,11 +134,11 @@ proptest! {
     fn a_mad_clock_opens_and_closes_nothing(jumps in prop::collection::vec(-7_200_000_i64..7_200_000, 1..80)) {
         let mut account = Account::new();
         let mut now = NOON;
-        let mut latest = calendar_day(chrono_tz::UTC, NOON).start;
+        let mut latest = calendar_day(Zone::UTC, NOON).start;
         let mut today = 0;
         for (index, jump) in jumps.into_iter().enumerate() {
             now = Millis(now.0.saturating_add_signed(jump));
-            let day = calendar_day(chrono_tz::UTC, now).start;
+            let day = calendar_day(Zone::UTC, now).start;
             if day > latest {
                 (latest, today) = (day, 0);
             }

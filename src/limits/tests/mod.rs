@@ -19,6 +19,7 @@ mod storage;
 mod thresholds;
 mod views;
 mod window;
+mod zones;
 
 use super::*;
 
@@ -159,4 +160,9 @@ fn wait_is_exact(account: &Account, now: Millis, limits: &Limits, call: &Call) {
 fn stored_and_read(account: &mut Account, pages: &mut storage::Pages) -> Account {
     pages.apply(account.take_changes());
     Account::decode(&account.encode(), pages.all()).unwrap()
+}
+
+#[track_caller]
+fn zone(name: &str) -> Zone {
+    Zone::named(name).unwrap()
 }

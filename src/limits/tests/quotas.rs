@@ -1,5 +1,3 @@
-use chrono_tz::Tz;
-
 use super::*;
 
 fn ten_a_day() -> Limits {
@@ -59,7 +57,7 @@ fn a_refusal_never_moves_a_reset() {
 #[test]
 fn days_are_those_of_the_plans_zone() {
     let mut limits = ten_a_day();
-    limits.reset.timezone = Tz::Asia__Tokyo;
+    limits.reset.timezone = zone("Asia/Tokyo");
     limits.daily = Some(1);
     let mut account = Account::new();
     passes(&mut account, NOON, &limits, &dispatch("a"));
