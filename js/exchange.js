@@ -1,7 +1,7 @@
 // One call of a provider, from the request to the head of its answer, or to its end where it is wanted whole. In Rust
 // every wait on the way would be a promise of its own with closures around it.
 import { ABORTED, BROKE, STOPPED, TIMED_OUT, collect } from "./streams.js";
-import { headersOf, lines } from "./wire.js";
+import { headersOfRequest, lines } from "./wire.js";
 
 /** How much longer than its head, in ms, an answer may take: not as long as its call's reservation lasts. */
 const MORE = 20_000;
@@ -26,7 +26,7 @@ export function exchange(url, head, body, signal, patience, most) {
     }
 
     async function run() {
-      const response = await fetch(url, { method: "POST", headers: headersOf(head), body: body.slice(), redirect: "manual", signal });
+      const response = await fetch(url, { method: "POST", headers: headersOfRequest(head), body: body.slice(), redirect: "manual", signal });
       const answer = [response.status, lines(response.headers), response.body, Date.now() - began];
       if (most > 0 && response.ok) {
         answer[2] = await whole(response);
