@@ -3,15 +3,26 @@
 import { DurableObject } from "cloudflare:workers";
 import { Account as Built, default as Worker } from "../build/index.js";
 
-/** One for all events: for each of them the build would make another, and a Proxy around it. */
+/** One for all events: for each of them the build would make another, and a Proxy around it and each of its methods. */
 let worker;
 
-const handler = (name) => (event, env, ctx) => {
-  worker ??= new Worker(ctx, env);
-  return worker[name].call({ env, ctx }, event);
+const handler = (name) => {
+  let method;
+  return (event, env, ctx) => {
+    worker ??= new Worker(ctx, env);
+    method ??= worker[name];
+    return method.call({ env, ctx }, event);
+  };
 };
 
-export default { fetch: handler("fetch"), queue: handler("queue"), scheduled: handler("scheduled") };
+const fetch = handler("fetch");
+const again = handler("again");
+
+export default {
+  fetch: (request, env, ctx) => again(request, env, ctx) ?? fetch(request, env, ctx),
+  queue: handler("queue"),
+  scheduled: handler("scheduled"),
+};
 
 export class Account {
   constructor(ctx, env) {

@@ -30,7 +30,8 @@ function check(answer, decision, family = openai) {
   [...always, ...limits, ...family].forEach(has);
   assert.equal(answer.headers.get("x-sluice-decision"), decision);
   for (const [name, value] of answer.headers) {
-    if (/ratelimit|retry|sluice|request-id/.test(name)) assert.doesNotMatch(value, /null|none|undefined|NaN|Infinity|=-|^-/i, `${name}: ${value}`);
+    if (/request-id/.test(name)) assert.match(value, /^req_[0-9A-Za-z]{20}$/, name);
+    else if (/ratelimit|retry|sluice/.test(name)) assert.doesNotMatch(value, /null|none|undefined|NaN|Infinity|=-|^-/i, `${name}: ${value}`);
   }
   assert.match(answer.headers.get("x-ratelimit-remaining"), /^\d+$/);
   // It lay ahead when the answer was made; that was a moment ago.

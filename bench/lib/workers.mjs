@@ -13,10 +13,10 @@ const upstreamKey = "upstream-secret";
 /** What no user of the limiters comes near. */
 const plenty = 1_000_000_000;
 
-/** Sluice without a line in the log for each call, which no other Worker writes either: as it is built, or with its bindings counted, or open to a profiler. */
+/** Sluice as it is deployed, but without a line in the log for each call, which no other Worker writes either: as it is built, or with its bindings counted, or open to a profiler. */
 export async function startSluice({ upstream, counted = false, inspector = false, vars }) {
   const entry = counted ? ["bench/workers/counted-sluice.mjs", "bench/workers/counting.mjs"] : [];
-  const gateway = await startGateway({ upstream, direct: true, entry, inspector, vars: { LOG_CALLS: "false", ...vars } });
+  const gateway = await startGateway({ upstream, direct: true, entry, inspector, vars: { ENVIRONMENT: "production", LOG_CALLS: "false", ...vars } });
   return {
     port: Number(new URL(gateway.directUrl).port),
     pids: gateway.pids.filter(isRuntime),

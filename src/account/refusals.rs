@@ -15,7 +15,9 @@ pub use counts::hand_over;
 
 use self::counts::Counts;
 use super::wire::{Ask, Asker, Snapshot};
-use crate::limits::{Call, Cause, Millis, Rejection, Span, Unit, Verdict, Violation, Work};
+use crate::limits::{
+    Call, Cause, Millis, PolicyName, Rejection, Span, Unit, Verdict, Violation, Work,
+};
 
 /// How long an entry lives at most.
 const MEMORY: Span = Span::seconds(3);
@@ -35,6 +37,40 @@ struct Memory {
     counts: Counts,
     /// Grows with every change that an operator made here: what was asked before is not believed.
     changes: u64,
+}
+
+/// A verdict out of memory, as its account would give it now.
+pub struct Recalled {
+    /// What becomes of the call.
+    pub verdict: Verdict,
+    /// How the user stands.
+    pub standing: Snapshot,
+    /// Whether the caller has to see to it that the counts are handed over.
+    pub begins: bool,
+    /// For how long others are refused alike, whatever they say.
+    pub sure: Option<Sure>,
+}
+
+/// A refusal that is sure to be repeated whatever a call says, if it goes the same way.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sure {
+    /// When it was recalled.
+    pub at: Millis,
+    /// Until when it holds.
+    pub until: Millis,
+    /// Most tokens of prompt and choices that such a call may have.
+    pub room: u64,
+    changes: u64,
+}
+
+impl Sure {
+    /// The same, but no longer than for `span`.
+    pub fn at_most(self, span: Span) -> Self {
+        Self {
+            until: self.until.min(self.at.plus(span)),
+            ..self
+        }
+    }
 }
 
 /// One refusal, and the call it was given to.
@@ -83,15 +119,18 @@ pub fn remember(
     MEMORIES.with_borrow_mut(|memory| memory.remember(departure, user, entry));
 }
 
-/// The verdict on a call that is sure to be refused, as its account would give it now, counted; and whether
-/// the caller has to see to it that the counts are handed over.
-pub fn recall(
-    user: &str,
-    asker: &Asker,
-    call: &Call,
-    now: Millis,
-) -> Option<(Verdict, Snapshot, bool)> {
+/// The verdict on a call that is sure to be refused, counted.
+pub fn recall(user: &str, asker: &Asker, call: &Call, now: Millis) -> Option<Recalled> {
     MEMORIES.with_borrow_mut(|memory| memory.recall(user, asker, call, now))
+}
+
+/// Whether a refusal still holds of which its account was sure; if so, it is counted once more under
+/// `reason`. Not before counts are on their way to the account anyway.
+pub fn again(sure: Sure, user: &str, reason: &str, now: Millis) -> bool {
+    MEMORIES.with_borrow_mut(|memory| {
+        let holds = memory.changes == sure.changes && lives(sure.until, now);
+        holds && memory.counts.note_more(user, reason, now)
+    })
 }
 
 /// What was asked of an account may have undone its refusals.
@@ -138,13 +177,7 @@ impl Memory {
         entries.push(entry);
     }
 
-    fn recall(
-        &mut self,
-        user: &str,
-        asker: &Asker,
-        call: &Call,
-        now: Millis,
-    ) -> Option<(Verdict, Snapshot, bool)> {
+    fn recall(&mut self, user: &str, asker: &Asker, call: &Call, now: Millis) -> Option<Recalled> {
         let entries = self.users.get(user)?;
         let entry = entries
             .iter()
@@ -152,7 +185,18 @@ impl Memory {
         let reason = entry.verdict.refused_by()?;
         let begins = self.counts.note(user, asker, reason, now)?;
         let (verdict, standing) = entry.as_of(now);
-        Some((verdict, standing, begins))
+        let sure = entry.room().map(|room| Sure {
+            at: now,
+            until: entry.until,
+            room,
+            changes: self.changes,
+        });
+        Some(Recalled {
+            verdict,
+            standing,
+            begins,
+            sure,
+        })
     }
 
     fn forget(&mut self, user: Option<&str>) {
@@ -164,11 +208,15 @@ impl Memory {
     }
 }
 
+/// A clock that steps back makes no entry live longer.
+fn lives(until: Millis, now: Millis) -> bool {
+    let left = until.since(now);
+    left > Span::ZERO && left <= MEMORY
+}
+
 impl Entry {
-    /// A clock that steps back makes no entry live longer.
     fn lives(&self, now: Millis) -> bool {
-        let left = self.until.since(now);
-        left > Span::ZERO && left <= MEMORY
+        lives(self.until, now)
     }
 
     fn is_of(&self, key_id: Option<&String>, plan_claim: Option<&String>) -> bool {
@@ -198,10 +246,31 @@ impl Entry {
                 (Work::Dispatch(known), Work::Dispatch(asked)) => {
                     let same_bound =
                         (known.max_tokens, known.choices) == (asked.max_tokens, asked.choices);
-                    same_bound && (asked.prompt <= known.prompt || !self.limits_tokens())
+                    let least = asked.prompt.saturating_add(asked.choices);
+                    let fits = || self.room().is_some_and(|room| least <= room);
+                    same_bound && (asked.prompt <= known.prompt || !self.limits_tokens() || fits())
                 }
                 _ => false,
             }
+    }
+
+    /// Most tokens of prompt and choices with which a call is refused by the same quotas, whatever else it
+    /// says: there is nothing left of one of them for longer than any minute's limit takes to fill up again, so
+    /// that only the month could refuse longer. `None`: it depends on the call.
+    fn room(&self) -> Option<u64> {
+        let Verdict::Refused(refusal) = &self.verdict else {
+            return None;
+        };
+        let decisive = refusal.decisive()?;
+        let spent = decisive.policy.is_quota()
+            && decisive.cause != Cause::Held
+            && decisive.remaining == 0
+            && decisive.wait >= Span::minutes(1);
+        let is_month = |name: &PolicyName| *name == PolicyName::MonthlyTokens;
+        let month_refuses = refusal.violations.iter().any(|v| is_month(&v.policy));
+        let mut policies = self.standing.policies.iter();
+        let month = policies.find(|policy| is_month(&policy.name) && !month_refuses);
+        spent.then(|| month.map_or(u64::MAX, |month| month.remaining))
     }
 
     fn limits_tokens(&self) -> bool {
@@ -236,7 +305,7 @@ fn count_down(violation: &mut Violation, passed: Span, now: Millis) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::{OperationId, PolicyName, Refusal, Tokens};
+    use crate::limits::{OperationId, Refusal, Tokens};
     use crate::plans::OnOutage;
 
     const NOW: Millis = Millis(1_000_000);
@@ -324,7 +393,7 @@ mod tests {
         let at = NOW.plus(Span(after));
         memory
             .recall("u", &asker("key_1"), call, at)
-            .map(|(verdict, ..)| verdict)
+            .map(|recalled| recalled.verdict)
     }
 
     #[test]
@@ -416,11 +485,82 @@ mod tests {
 
     #[test]
     fn a_longer_prompt_asks_for_itself_where_tokens_are_limited() {
-        let mut memory = knows_daily(Unit::Tokens);
+        let knows_rate = |unit| {
+            let mut memory = Memory::default();
+            let rate = refusal(PolicyName::Rate, Cause::Spent, Span::hours(1));
+            let departure = memory.depart(NOW);
+            memory.remember(departure, "u", entry(rate, unit, Span::hours(1)));
+            memory
+        };
+        let mut memory = knows_rate(Unit::Tokens);
         assert!(recalls(&mut memory, &call(100), 100).is_some());
         assert!(recalls(&mut memory, &call(101), 100).is_none());
-        let mut memory = knows_daily(Unit::Requests);
+        let mut memory = knows_rate(Unit::Requests);
         assert!(recalls(&mut memory, &call(101), 100).is_some());
+    }
+
+    fn daily_beside_a_month(left: u64, violations: Vec<Violation>) -> Entry {
+        let verdict = Verdict::Refused(Refusal { violations });
+        let mut entry = entry(verdict, Unit::Requests, Span::hours(1));
+        entry.standing.policies.push(crate::limits::PolicyView {
+            name: PolicyName::MonthlyTokens,
+            unit: Unit::Tokens,
+            limit: 1_000,
+            used: 1_000 - left,
+            remaining: left,
+            ..entry.standing.policies[0].clone()
+        });
+        entry
+    }
+
+    fn violations(policy: PolicyName, wait: Span) -> Vec<Violation> {
+        match refusal(policy, Cause::Spent, wait) {
+            Verdict::Refused(refusal) => refusal.violations,
+            _ => Vec::new(),
+        }
+    }
+
+    #[test]
+    fn without_a_day_left_prompts_are_alike_for_which_the_month_has_room() {
+        let day = || violations(PolicyName::Daily, Span::hours(1));
+        let mut memory = Memory::default();
+        memory.remember(memory.depart(NOW), "u", daily_beside_a_month(150, day()));
+        assert!(recalls(&mut memory, &call(149), 100).is_some());
+        assert!(recalls(&mut memory, &call(150), 100).is_none());
+        assert_eq!(daily_beside_a_month(150, day()).room(), Some(150));
+    }
+
+    #[test]
+    fn what_a_call_says_matters_where_another_limit_might_last_longer() {
+        let room = |violations| daily_beside_a_month(150, violations).room();
+        let month = || violations(PolicyName::MonthlyTokens, Span::hours(500));
+        assert_eq!(room(month()), Some(u64::MAX));
+        let both = [month(), violations(PolicyName::Daily, Span::hours(1))].concat();
+        assert_eq!(room(both), Some(u64::MAX));
+        let soon = violations(PolicyName::Daily, Span(59_999));
+        assert_eq!(room(soon), None);
+        let rate = violations(PolicyName::Rate, Span::hours(1));
+        assert_eq!(room(rate), None);
+        let mut held = month();
+        held[0].cause = Cause::Held;
+        assert_eq!(room(held), None);
+        let mut some_left = month();
+        some_left[0].remaining = 1;
+        assert_eq!(room(some_left), None);
+    }
+
+    #[test]
+    fn what_is_sure_holds_as_long_as_the_entry_and_until_an_operator_changes_something() {
+        let mut memory = knows_daily(Unit::Requests);
+        let recalled = memory.recall("u", &asker("key_1"), &call(1), NOW);
+        let sure = recalled.unwrap().sure.unwrap();
+        assert_eq!((sure.at, sure.until), (NOW, NOW.plus(MEMORY)));
+        MEMORIES.set(memory);
+        assert!(again(sure, "u", "daily", NOW));
+        assert!(!again(sure, "u", "daily", sure.until));
+        assert!(!again(sure, "v", "daily", NOW));
+        heed("w", &Ask::Reset(Vec::new()));
+        assert!(!again(sure, "u", "daily", NOW));
     }
 
     #[test]

@@ -10,6 +10,10 @@ use serde_json::{Map, Value};
 /// What one picture is counted as, whatever its size; providers charge between 85 and about 1,600.
 pub const IMAGE_TOKENS: u64 = 1_000;
 
+/// No byte of a request makes more tokens of prompt and choices than this. The dearest are pictures, and old
+/// completions of a long list of short prompts with 128 choices each.
+pub const MOST_TOKENS_A_BYTE: u64 = 128;
+
 /// A message's frame: its role and the marks around it.
 const MESSAGE_OVERHEAD: u64 = 4;
 

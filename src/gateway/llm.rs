@@ -1,3 +1,4 @@
+use super::again::Again;
 use super::complete::Dispatch;
 use super::conduct;
 use super::models::{self, Target};
@@ -19,7 +20,13 @@ pub async fn llm(call: Call, dialect: Dialect) -> Handled {
         Ok(request) => answer(&mut session, request, dialect.endpoint()).await,
         Err(error) => Err(session.input_error(Some(dialect.endpoint()), error).await),
     };
-    Ok(session.close(outcome))
+    let again = match &outcome {
+        Err(ApiError::Refused(refused)) => Again::of(&session, refused),
+        _ => None,
+    };
+    let mut reply = session.close(outcome);
+    reply.notes.again = again.map(Box::new);
+    Ok(reply)
 }
 
 /// Answers the simple door: a prompt in, a chat completion out.

@@ -1,6 +1,7 @@
 //! The work: from an authenticated call to the provider's answer. One admission stands in front of the
 //! only upstream client.
 
+pub mod again;
 mod catalog;
 mod complete;
 mod conduct;

@@ -310,3 +310,26 @@ proptest! {
         prop_assert!(!bounds.is_empty() && bounds.iter().all(|bound| *bound <= most));
     }
 }
+
+proptest! {
+    /// What fits into a month by its bytes alone fits by its tokens, so that nobody has to read it.
+    #[test]
+    fn no_byte_makes_more_tokens_than_it_may(kind in 0..8, times in 1..400usize, n in 1..=128u64) {
+        let many = |item: Value| Value::Array(vec![item; times]);
+        let content = |parts: Value| json!([{"role": "user", "content": parts}]);
+        let (dialect, body) = match kind {
+            0 => (Dialect::ChatCompletions, chat(json!({"n": n, "messages": content(many(json!({"type": "image"})))}))),
+            1 => (Dialect::ChatCompletions, chat(json!({"n": n, "messages": many(json!({"role": "user", "content": ""}))}))),
+            2 => (Dialect::ChatCompletions, chat(json!({"n": n, "tools": many(json!({}))}))),
+            3 => (Dialect::ChatCompletions, chat(json!({"n": n, "messages": content(json!("漢".repeat(times)))}))),
+            4 => (Dialect::Completions, json!({"model": "m", "n": n, "prompt": many(json!(""))})),
+            5 => (Dialect::Completions, json!({"model": "m", "best_of": n, "prompt": many(json!("é"))})),
+            6 => (Dialect::Embeddings, json!({"model": "m", "input": many(json!(1))})),
+            _ => (Dialect::Messages, json!({"model": "m", "max_tokens": 1, "messages": content(many(json!({"type": "image"})))})),
+        };
+        let bytes = body.to_string().len() as u64;
+        let request = read(dialect, &body).unwrap();
+        let tokens = request.prompt_tokens() + request.choices();
+        prop_assert!(tokens <= crate::gateway::estimate::MOST_TOKENS_A_BYTE * bytes, "{tokens} of {bytes}");
+    }
+}

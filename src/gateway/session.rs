@@ -21,6 +21,8 @@ pub struct Session {
     pub caller: Caller,
     /// How the user stands, once their account was asked.
     pub standing: Option<Snapshot>,
+    /// What a refusal out of memory says of other calls.
+    pub(super) sure: Option<refusals::Sure>,
     meters: Option<Meters>,
     decision: &'static str,
     shadow: Vec<PolicyName>,
@@ -68,6 +70,7 @@ impl Session {
             call,
             caller,
             standing: None,
+            sure: None,
             meters: None,
             decision: "allowed",
             shadow: Vec::new(),
@@ -142,12 +145,13 @@ impl Session {
         if let Some((admission, standing)) = leases::admit(user, &asker, &call, now) {
             return self.apply(Verdict::Admitted(admission), standing);
         }
-        if let Some((verdict, standing, begins)) = refusals::recall(user, &asker, &call, now) {
-            if begins {
+        if let Some(recalled) = refusals::recall(user, &asker, &call, now) {
+            if recalled.begins {
                 let counted = refusals::hand_over(self.call.env.clone(), user.clone());
                 self.call.context.wait_until(counted);
             }
-            return self.apply(verdict, standing);
+            self.sure = recalled.sure;
+            return self.apply(recalled.verdict, recalled.standing);
         }
         if leases::is_lost(user, &asker, now) {
             self.keep_lease();

@@ -19,6 +19,8 @@ use crate::limits::{
 const MAX_JITTER_SECONDS: u64 = 30;
 /// From this wait on, no SDK should sleep inside its caller's request.
 const LONG_WAIT_SECONDS: u64 = 60;
+/// In milliseconds.
+const SECOND: u64 = 1_000;
 /// Largest integer of a structured field (RFC 9651, 15 digits).
 const MAX_SF_INTEGER: u64 = 999_999_999_999_999;
 
@@ -97,7 +99,7 @@ impl Meters {
     fn openai(&self) -> Vec<(&'static str, String)> {
         let mut headers = Vec::new();
         if let Some(policy) = self.shortest(Unit::Requests) {
-            let reset = go_duration(policy.resets_at.since(self.now));
+            let reset = self.go_wait(policy);
             headers.push(("x-ratelimit-limit-requests", policy.limit.to_string()));
             headers.push((
                 "x-ratelimit-remaining-requests",
@@ -106,12 +108,23 @@ impl Meters {
             headers.push(("x-ratelimit-reset-requests", reset));
         }
         if let Some(policy) = self.shortest(Unit::Tokens) {
-            let reset = go_duration(policy.resets_at.since(self.now));
+            let reset = self.go_wait(policy);
             headers.push(("x-ratelimit-limit-tokens", policy.limit.to_string()));
             headers.push(("x-ratelimit-remaining-tokens", policy.remaining.to_string()));
             headers.push(("x-ratelimit-reset-tokens", reset));
         }
         headers
+    }
+
+    /// To the second from a second on, so that an answer needs no other words every millisecond.
+    fn go_wait(&self, policy: &PolicyView) -> String {
+        let wait = policy.resets_at.since(self.now);
+        let whole = wait.0 > SECOND;
+        go_duration(if whole {
+            Span::seconds(wait.seconds_ceil())
+        } else {
+            wait
+        })
     }
 
     fn anthropic(&self) -> Vec<(&'static str, String)> {
@@ -189,6 +202,21 @@ impl Refused {
     /// Whether an SDK should give up at once instead of sleeping or hammering.
     pub fn never_retry(&self) -> bool {
         self.is_quota() || self.retry_after() >= LONG_WAIT_SECONDS
+    }
+
+    /// How long its answer is the same to the word. `None`: some of it changes with every millisecond.
+    pub fn unchanged_for(&self) -> Option<Span> {
+        if !self.never_retry() {
+            return None;
+        }
+        let waits = self.violations.iter().map(|v| v.wait);
+        let resets = self.meters.policies.iter();
+        let resets = resets.map(|policy| policy.resets_at.since(self.meters.now));
+        let ahead = waits.chain(resets).filter(|left| *left > Span::ZERO);
+        let until_the_next_second =
+            ahead.map(|left| (left.0 > SECOND).then(|| Span((left.0 - 1) % SECOND + 1)));
+        let changes = until_the_next_second.collect::<Option<Vec<_>>>()?;
+        changes.into_iter().min()
     }
 
     /// Machine-readable reason.
@@ -520,6 +548,32 @@ mod tests {
             assert!(!held.never_retry());
             assert_ne!(held.kind(), "insufficient_quota");
         }
+    }
+
+    #[test]
+    fn an_answer_is_the_same_until_one_of_its_numbers_changes() {
+        let waits = |ms| refused(PolicyName::Daily, Span(ms));
+        let headers_at = |refused: &Refused, after: u64| {
+            let mut later = refused.clone();
+            later.meters.now = refused.meters.now.plus(Span(after));
+            for violation in &mut later.violations {
+                violation.wait = Span(violation.wait.0 - after);
+            }
+            later.headers(Some(Shape::OpenAi))
+        };
+        for ms in [120_001, 120_250, 121_000] {
+            let refused = waits(ms);
+            let same = refused.unchanged_for().unwrap();
+            let now = headers_at(&refused, 0);
+            assert_eq!(headers_at(&refused, same.0 - 1), now, "{ms}");
+            assert_ne!(headers_at(&refused, same.0), now, "{ms}");
+        }
+        assert_eq!(waits(5_500).unchanged_for(), Some(Span(500)));
+        let mut by_the_millisecond = waits(120_000);
+        by_the_millisecond.meters.policies[1].resets_at = Millis(1_000_250);
+        assert_eq!(by_the_millisecond.unchanged_for(), None);
+        let short = refused(PolicyName::Rate, Span(5_500));
+        assert_eq!(short.unchanged_for(), None);
     }
 
     #[test]

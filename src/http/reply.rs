@@ -6,6 +6,7 @@ use wasm_bindgen::prelude::wasm_bindgen;
 use worker::wasm_bindgen;
 
 use super::lines;
+use crate::gateway::again::Again;
 
 #[wasm_bindgen(module = "/js/wire.js")]
 extern "C" {
@@ -21,17 +22,19 @@ pub struct Reply {
     pub status: u16,
     headers: Vec<(Cow<'static, str>, String)>,
     body: Body,
-    /// What the log says of it and the caller is told elsewhere, if at all.
+    /// What the caller is told elsewhere, if at all.
     pub notes: Notes,
 }
 
-/// What the log says of an answer.
+/// What is known of an answer beside it.
 #[derive(Default)]
 pub struct Notes {
     /// The plan in force.
     pub plan: Option<String>,
     /// The policy that refused.
     pub policy: Option<String>,
+    /// What is sure of the calls that follow it.
+    pub again: Option<Box<Again>>,
 }
 
 enum Body {
@@ -97,6 +100,14 @@ impl Reply {
     /// The value of one header.
     pub fn get(&self, name: &str) -> Option<&str> {
         lines::find(&self.headers, name)
+    }
+
+    /// The body, if it is a text that is here.
+    pub fn text(&self) -> Option<&str> {
+        match &self.body {
+            Body::Bytes(bytes) => std::str::from_utf8(bytes).ok(),
+            Body::Empty | Body::Stream(_) => None,
+        }
     }
 
     /// Every header.

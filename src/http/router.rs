@@ -1,8 +1,11 @@
 //! From a request to the part that answers it. Whatever happens, the answer has our shape, our ids and
 //! the CORS headers of its origin.
 
+use std::future::ready;
 use std::rc::Rc;
 
+use futures::FutureExt;
+use futures::future::LocalBoxFuture;
 use worker::{Context, Env};
 
 use super::cors::Origin;
@@ -46,6 +49,7 @@ pub async fn serve(
     let settings = Settings::of(&env);
     let origin = Origin::of(&request, &settings);
     let id = ids::fresh("req").map_err(|_| worker::Error::from("no random numbers"))?;
+    let mut alike = None;
     let mut reply = if request.method() == "OPTIONS" {
         origin.preflight(&request)
     } else {
@@ -68,14 +72,18 @@ pub async fn serve(
             Err(error) => error.reply(shape, &id),
         };
         watch.stop(&path, &id, &mut reply);
+        alike = watch.alike(&path, &reply);
         reply
     };
     reply.set("x-request-id", id.as_str());
-    reply.set("request-id", id);
+    reply.set("request-id", id.as_str());
     if reply.get("cache-control").is_none() {
         reply.set("cache-control", "no-store");
     }
     origin.expose(&mut reply);
+    if let (Some(again), Some(alike)) = (reply.notes.again.take(), alike) {
+        again.keep(&reply, &id, alike);
+    }
     reply.into_response()
 }
 
@@ -98,8 +106,8 @@ async fn route(call: Call, path: &str) -> Handled {
             }
             Ok(reply)
         }
-        Found::Nowhere if is_desk(path) => admin::route(call, path).await,
-        Found::Nowhere => gateway::unknown(call).await,
+        Found::Nowhere if is_desk(path) => admin::route(call, path).boxed_local().await,
+        Found::Nowhere => gateway::unknown(call).boxed_local().await,
     }
 }
 
@@ -107,27 +115,28 @@ fn is_desk(path: &str) -> bool {
     path == "/admin" || path.starts_with("/admin/")
 }
 
-async fn enter(call: Call, door: Door, id: &str) -> Handled {
+/// Each door's work is a future of its own: as one, they would take the room of the largest for every call.
+fn enter(call: Call, door: Door, id: &str) -> LocalBoxFuture<'_, Handled> {
     match door {
-        Door::Llm(dialect) => gateway::llm(call, dialect).await,
-        Door::Models => gateway::models::list(call).await,
-        Door::Model => gateway::models::one(call, id).await,
-        Door::Query => gateway::simple_query(call).await,
-        Door::Consume => gateway::decision::consume(call).await,
-        Door::Settle => gateway::decision::settle(call).await,
-        Door::Release => gateway::decision::release(call).await,
-        Door::Quota => gateway::desk::quota(call).await,
-        Door::Usage => gateway::desk::usage(call).await,
-        Door::Keys => gateway::own_keys(call).await,
-        Door::Jobs => jobs::desk::list(call).await,
-        Door::Job => jobs::desk::one(call, id).await,
-        Door::CancelJob => jobs::desk::take_back(call, id).await,
-        Door::Notifications => notify::desk::list(call).await,
-        Door::Read => notify::desk::read(call, id).await,
-        Door::Alive => Ok(admin::health::alive()),
-        Door::Ready => Ok(admin::health::ready(&call).await),
-        Door::Document => Ok(openapi::serve()),
-        Door::Metrics => observe::metrics::show(call).await,
+        Door::Llm(dialect) => gateway::llm(call, dialect).boxed_local(),
+        Door::Models => gateway::models::list(call).boxed_local(),
+        Door::Model => gateway::models::one(call, id).boxed_local(),
+        Door::Query => gateway::simple_query(call).boxed_local(),
+        Door::Consume => gateway::decision::consume(call).boxed_local(),
+        Door::Settle => gateway::decision::settle(call).boxed_local(),
+        Door::Release => gateway::decision::release(call).boxed_local(),
+        Door::Quota => gateway::desk::quota(call).boxed_local(),
+        Door::Usage => gateway::desk::usage(call).boxed_local(),
+        Door::Keys => gateway::own_keys(call).boxed_local(),
+        Door::Jobs => jobs::desk::list(call).boxed_local(),
+        Door::Job => jobs::desk::one(call, id).boxed_local(),
+        Door::CancelJob => jobs::desk::take_back(call, id).boxed_local(),
+        Door::Notifications => notify::desk::list(call).boxed_local(),
+        Door::Read => notify::desk::read(call, id).boxed_local(),
+        Door::Alive => ready(Ok(admin::health::alive())).boxed_local(),
+        Door::Ready => async move { Ok(admin::health::ready(&call).await) }.boxed_local(),
+        Door::Document => ready(Ok(openapi::serve())).boxed_local(),
+        Door::Metrics => observe::metrics::show(call).boxed_local(),
     }
 }
 

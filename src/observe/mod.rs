@@ -12,4 +12,4 @@ pub mod upkeep;
 mod watch;
 
 pub use timing::{Stage, Timing};
-pub use watch::Watch;
+pub use watch::{Alike, Watch};

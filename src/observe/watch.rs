@@ -28,6 +28,17 @@ pub struct Watch {
     asked: bool,
 }
 
+/// How calls are logged that are answered like one before, in no time.
+pub struct Alike {
+    method: String,
+    route: &'static str,
+    status: u16,
+    decision: Option<String>,
+    plan: Option<String>,
+    policy: Option<String>,
+    logged: bool,
+}
+
 /// One call, as the log has it.
 #[derive(Serialize)]
 struct Line<'a> {
@@ -89,9 +100,23 @@ impl Watch {
             account_ms: self.timing.of(Stage::Account).map(|span| span.0),
             upstream_ms: self.timing.of(Stage::Upstream).map(|span| span.0),
         };
-        if let Ok(line) = serde_json::to_string(&line) {
-            worker::console_log!("{line}");
+        line.write();
+    }
+
+    /// How calls are logged that get the same answer; `None`: each of them is a data point of its own.
+    pub fn alike(&self, path: &str, reply: &Reply) -> Option<Alike> {
+        if self.settings.analytics || reply.notes.again.is_none() {
+            return None;
         }
+        Some(Alike {
+            method: self.method.clone(),
+            route: route_of(path),
+            status: reply.status,
+            decision: reply.get("x-sluice-decision").map(str::to_owned),
+            plan: reply.notes.plan.clone(),
+            policy: reply.notes.policy.clone(),
+            logged: self.settings.log_calls,
+        })
     }
 
     fn point(&self, route: &str, reply: &Reply, took: Span) {
@@ -111,6 +136,37 @@ impl Watch {
             .build();
         // A point that is lost is no reason to fail a call.
         let _ = dataset.write_data_point(&point);
+    }
+}
+
+impl Alike {
+    /// Logs one more call.
+    pub fn log(&self, id: &str) {
+        if !self.logged {
+            return;
+        }
+        let line = Line {
+            event: "call",
+            request_id: id,
+            method: &self.method,
+            route: self.route,
+            status: self.status,
+            decision: self.decision.as_deref(),
+            plan: self.plan.as_deref(),
+            policy: self.policy.as_deref(),
+            ms: 0,
+            account_ms: None,
+            upstream_ms: None,
+        };
+        line.write();
+    }
+}
+
+impl Line<'_> {
+    fn write(&self) {
+        if let Ok(line) = serde_json::to_string(self) {
+            worker::console_log!("{line}");
+        }
     }
 }
 

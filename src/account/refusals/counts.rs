@@ -17,6 +17,8 @@ const GATHER: Duration = Duration::from_millis(1_000);
 const TRIES: u64 = 4;
 /// After this long a hand-over that nobody has heard of again is taken for lost, and another begins.
 const HANDING: Span = Span::seconds(20);
+/// Most batches that one event hands over: it lives half a minute beyond its answer, and the next goes on.
+const MOST_BATCHES: usize = 10;
 /// Most reasons of one user that are told apart before they are handed over.
 const MOST_REASONS: usize = 64;
 
@@ -60,12 +62,24 @@ impl Counts {
         }
         waiting.plan_claim.clone_from(&asker.plan_claim);
         *waiting.counts.entry(reason).or_default() += 1;
-        let left = waiting.handing_until.since(now);
-        let begins = left == Span::ZERO || left > HANDING;
+        let begins = begins(waiting.handing_until, now);
         if begins {
             waiting.handing_until = now.plus(HANDING);
         }
         Some(begins)
+    }
+
+    /// Counts one refusal more where others for the same reason wait for a hand-over that is under way; whether
+    /// there are any.
+    pub(super) fn note_more(&mut self, user: &str, reason: &str, now: Millis) -> bool {
+        let Some(waiting) = self.0.get_mut(user) else {
+            return false;
+        };
+        let count = waiting
+            .counts
+            .get_mut(reason)
+            .filter(|_| !begins(waiting.handing_until, now));
+        count.map(|count| *count += 1).is_some()
     }
 
     /// What is to be handed over next: the same again, until it is known to have arrived.
@@ -88,9 +102,11 @@ impl Counts {
         waiting.unconfirmed.clone().map(|batch| (batch, asker))
     }
 
-    fn arrived(&mut self, user: &str) {
+    /// A batch has arrived; another may be on its way by now.
+    fn arrived(&mut self, user: &str, operation: &OperationId) {
         if let Some(waiting) = self.0.get_mut(user) {
-            waiting.unconfirmed = None;
+            let other = |batch: &Batch| batch.operation != *operation;
+            waiting.unconfirmed = waiting.unconfirmed.take().filter(other);
         }
     }
 
@@ -105,14 +121,23 @@ impl Counts {
     }
 }
 
-/// Gathers the counts of one user for a moment and hands them to the account.
+/// Whether nobody hands over, or nobody is heard of any more who did.
+fn begins(handing_until: Millis, now: Millis) -> bool {
+    let left = handing_until.since(now);
+    left == Span::ZERO || left > HANDING
+}
+
+/// Gathers the counts of one user for a moment and hands them to the account, and once more while there are any.
 pub async fn hand_over(env: Env, user: String) {
-    Delay::from(GATHER).await;
-    while let Some((batch, asker)) = next(&user) {
+    for _ in 0..MOST_BATCHES {
+        Delay::from(GATHER).await;
+        let Some((batch, asker)) = next(&user) else {
+            break;
+        };
         if !deliver(&env, &user, &asker, &batch).await {
             break;
         }
-        MEMORIES.with_borrow_mut(|memory| memory.counts.arrived(&user));
+        MEMORIES.with_borrow_mut(|memory| memory.counts.arrived(&user, &batch.operation));
     }
     MEMORIES.with_borrow_mut(|memory| memory.counts.over(&user));
 }
@@ -160,10 +185,24 @@ mod tests {
         let (batch, _) = counts.next("u", operation("a")).unwrap();
         let expected = [("daily".to_owned(), 2), ("rate".to_owned(), 1)];
         assert_eq!(batch.counts, BTreeMap::from(expected));
-        counts.arrived("u");
+        counts.arrived("u", &batch.operation);
         assert!(counts.next("u", operation("b")).is_none());
         counts.over("u");
         assert!(counts.0.is_empty());
+    }
+
+    #[test]
+    fn one_more_is_counted_only_beside_others_that_are_about_to_be_handed_over() {
+        let mut counts = Counts::default();
+        assert!(!counts.note_more("u", "daily", NOW));
+        note(&mut counts, "daily", NOW);
+        assert!(counts.note_more("u", "daily", NOW));
+        assert!(!counts.note_more("u", "rate", NOW));
+        assert!(!counts.note_more("v", "daily", NOW));
+        assert!(!counts.note_more("u", "daily", NOW.plus(HANDING)));
+        let (batch, _) = counts.next("u", operation("a")).unwrap();
+        assert_eq!(batch.counts["daily"], 2);
+        assert!(!counts.note_more("u", "daily", NOW));
     }
 
     #[test]
@@ -175,7 +214,9 @@ mod tests {
         assert_eq!(note(&mut counts, "daily", NOW), Some(true));
         let (again, _) = counts.next("u", operation("b")).unwrap();
         assert_eq!(again, first);
-        counts.arrived("u");
+        counts.arrived("u", &OperationId("another".to_owned()));
+        assert_eq!(counts.next("u", operation("b")).unwrap().0, first);
+        counts.arrived("u", &first.operation);
         let (second, _) = counts.next("u", operation("b")).unwrap();
         assert_eq!(second.operation.0, "b");
         assert_eq!(second.counts["daily"], 1);
