@@ -19,6 +19,8 @@ before(async () => {
 });
 afterEach(async () => {
   await gateway.noFaults();
+  // What waits for midnight may run in the middle of another test.
+  await gateway.d1.prepare("DELETE FROM jobs").run();
   upstream.reset();
   upstream.always({ usage });
 });

@@ -200,7 +200,7 @@ impl Core {
             Ask::Adopt(_) | Ask::Revoke { .. } | Ask::Reconcile
         );
         let plan_id = self.plan_id(&message.asker).filter(|_| decides)?;
-        cache::at_hand(&plan_id, self.now())
+        cache::at_hand(&self.env, &plan_id, self.now())
     }
 
     /// Decides by this plan, and books what the message tells along.

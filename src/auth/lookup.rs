@@ -1,19 +1,20 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::rc::Rc;
 
 use serde::{Deserialize, Serialize};
 use worker::Env;
 
 use super::key::ApiKey;
 use super::{Caller, Scope};
+use crate::afterwards::afterwards;
 use crate::budget::{self, within};
 use crate::http::ApiError;
 use crate::ledger;
-use crate::limits::{Millis, Span};
+use crate::limits::Millis;
+use crate::remembered::{Known, Reading, Remembered};
 use crate::settings::Settings;
 
-/// How long an isolate believes what it read of a key; the account ends a revoked one sooner.
-const MEMORY: Span = Span::seconds(5);
 /// How long KV keeps a record nobody renews.
 const KV_TTL_SECONDS: u64 = 86_400;
 /// Most keys one isolate remembers.
@@ -36,8 +37,11 @@ pub struct KeyRecord {
     pub revoked_at_ms: Option<u64>,
 }
 
+/// Keys by their hash.
+type Seen = HashMap<String, Remembered<KeyRecord>>;
+
 thread_local! {
-    static SEEN: RefCell<HashMap<String, (Millis, KeyRecord)>> = RefCell::new(HashMap::new());
+    static SEEN: RefCell<Seen> = RefCell::new(HashMap::new());
 }
 
 /// The caller who shows `key`. Unknown, revoked and expired are 401; "could not tell" is 503.
@@ -52,16 +56,24 @@ pub async fn key(
     let hash = key
         .hash(pepper)
         .ok_or(ApiError::Misconfigured("KEY_PEPPER"))?;
-    let record = match remembered(&hash, now) {
+    let record = match believed(&hash, env, now) {
         Some(record) => record,
-        None => read(&hash, env, now).await?,
+        None => {
+            let reading = begin(&hash, now);
+            remember(&hash, read(&hash, env).await?, reading)
+        }
     };
-    admit(record, now)
+    admit(&record, now)
 }
 
 /// Forgets a key in this isolate, after its account said that it was revoked.
 pub fn forget(key_id: &str) {
-    SEEN.with_borrow_mut(|seen| seen.retain(|_, (_, record)| record.key_id != key_id));
+    SEEN.with_borrow_mut(|seen| {
+        let is_it = |record: &KeyRecord| record.key_id == key_id;
+        let all = seen.values_mut();
+        all.filter(|known| known.last().is_some_and(is_it))
+            .for_each(Remembered::forget);
+    });
 }
 
 /// The name of a key's record in KV.
@@ -69,22 +81,54 @@ pub fn kv_name(hash: &str) -> String {
     format!("key:{hash}")
 }
 
-async fn read(hash: &str, env: &Env, now: Millis) -> Result<KeyRecord, ApiError> {
-    let record = match from_kv(hash, env).await {
-        Some(record) => record,
-        None => {
-            let row = ledger::keys::by_hash(env, hash).await;
-            let row = row.map_err(|_| ApiError::Unavailable("keys"))?;
-            let record = row.ok_or(ApiError::BadCredential("unknown"))?;
-            to_kv(hash, &record, env).await;
-            record
+/// What this isolate believes of a key; before long it is read again, behind the answer. The account ends a revoked one
+/// sooner.
+fn believed(hash: &str, env: &Env, now: Millis) -> Option<Rc<KeyRecord>> {
+    match SEEN.with_borrow(|seen| seen.get(hash).map(|record| record.known(now)))? {
+        Known::Fresh(record) => Some(record),
+        Known::Due(record) => {
+            read_behind(hash, env.clone(), now);
+            Some(record)
         }
-    };
-    remember(hash, &record, now);
+        Known::Late(_) | Known::Nothing => None,
+    }
+}
+
+fn read_behind(hash: &str, env: Env, now: Millis) {
+    let reading = begin(hash, now);
+    let hash = hash.to_owned();
+    afterwards(async move {
+        match read(&hash, &env).await {
+            Ok(record) => drop(remember(&hash, record, reading)),
+            Err(ApiError::BadCredential(_)) => {
+                drop(SEEN.with_borrow_mut(|seen| seen.remove(&hash)))
+            }
+            // What is believed is so until its time is over.
+            Err(_) => {}
+        }
+    });
+}
+
+/// Notes that the caller reads a key from now on.
+fn begin(hash: &str, now: Millis) -> Reading {
+    SEEN.with_borrow_mut(|seen| match seen.get_mut(hash) {
+        Some(known) => known.begin(now),
+        None => Remembered::<KeyRecord>::new().begin(now),
+    })
+}
+
+async fn read(hash: &str, env: &Env) -> Result<KeyRecord, ApiError> {
+    if let Some(record) = from_kv(hash, env).await {
+        return Ok(record);
+    }
+    let row = ledger::keys::by_hash(env, hash).await;
+    let row = row.map_err(|_| ApiError::Unavailable("keys"))?;
+    let record = row.ok_or(ApiError::BadCredential("unknown"))?;
+    to_kv(hash, &record, env).await;
     Ok(record)
 }
 
-fn admit(record: KeyRecord, now: Millis) -> Result<Caller, ApiError> {
+fn admit(record: &KeyRecord, now: Millis) -> Result<Caller, ApiError> {
     if record.revoked_at_ms.is_some_and(|at| at <= now.0) {
         return Err(ApiError::BadCredential("revoked"));
     }
@@ -92,10 +136,10 @@ fn admit(record: KeyRecord, now: Millis) -> Result<Caller, ApiError> {
         return Err(ApiError::BadCredential("expired"));
     }
     Ok(Caller {
-        user_id: record.user_id,
-        key_id: Some(record.key_id),
+        user_id: record.user_id.clone(),
+        key_id: Some(record.key_id.clone()),
         scope: record.scope,
-        plan_hint: Some(record.plan_id),
+        plan_hint: Some(record.plan_id.clone()),
         plan_claim: None,
         provision: false,
     })
@@ -120,20 +164,20 @@ async fn to_kv(hash: &str, record: &KeyRecord, env: &Env) {
     }
 }
 
-fn remembered(hash: &str, now: Millis) -> Option<KeyRecord> {
-    SEEN.with_borrow(|seen| {
-        let (read_at, record) = seen.get(hash)?;
-        (now.since(*read_at) < MEMORY).then(|| record.clone())
-    })
-}
-
-fn remember(hash: &str, record: &KeyRecord, now: Millis) {
+/// Keeps what was read, unless there is no room for it.
+fn remember(hash: &str, record: KeyRecord, reading: Reading) -> Rc<KeyRecord> {
     SEEN.with_borrow_mut(|seen| {
+        if let Some(known) = seen.get_mut(hash) {
+            return known.keep(record, reading);
+        }
         if seen.len() >= CAPACITY {
-            seen.retain(|_, (read_at, _)| now.since(*read_at) < MEMORY);
+            seen.retain(|_, known| known.known(reading.began) != Known::Nothing);
         }
+        let mut known = Remembered::new();
+        let record = known.keep(record, reading);
         if seen.len() < CAPACITY {
-            seen.insert(hash.to_owned(), (now, record.clone()));
+            seen.insert(hash.to_owned(), known);
         }
-    });
+        record
+    })
 }

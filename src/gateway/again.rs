@@ -47,6 +47,11 @@ thread_local! {
 /// A refusal that whoever shows the same credential is sure to hear again.
 pub struct Again {
     request: web_sys::Request,
+    why: Why,
+}
+
+/// Whose it is, for what, and how long that is sure.
+struct Why {
     sure: Sure,
     user: String,
     reason: String,
@@ -54,10 +59,7 @@ pub struct Again {
 }
 
 struct Kept {
-    sure: Sure,
-    user: String,
-    reason: String,
-    settings: Rc<Settings>,
+    why: Why,
     alike: Alike,
 }
 
@@ -69,10 +71,12 @@ impl Again {
         session.caller.key_id.as_ref()?;
         Some(Self {
             request: Clone::clone(session.call.request.raw()),
-            sure: sure.at_most(refused.unchanged_for()?),
-            user: session.caller.user_id.clone(),
-            reason: refused.decisive()?.policy.to_string(),
-            settings: session.call.settings.clone(),
+            why: Why {
+                sure: sure.at_most(refused.unchanged_for()?),
+                user: session.caller.user_id.clone(),
+                reason: refused.decisive()?.policy.to_string(),
+                settings: session.call.settings.clone(),
+            },
         })
     }
 
@@ -87,18 +91,23 @@ impl Again {
             .cloned()
             .collect();
         let head = lines::write(&headers);
-        let longest = self.longest();
+        let longest = self.why.longest();
         let number = keep(&self.request, longest, reply.status, &head, before, after);
-        let kept = Kept {
-            sure: self.sure,
-            user: self.user,
-            reason: self.reason,
-            settings: self.settings,
-            alike,
-        };
         if number > 0 {
+            let kept = Kept {
+                why: self.why,
+                alike,
+            };
             KEPT.with_borrow_mut(|all| insert(all, number, kept));
         }
+    }
+}
+
+impl Why {
+    /// Whether the next call is refused as well; then it is counted as that.
+    fn holds(&self) -> bool {
+        let now = clock::now(&self.settings);
+        refusals::again(self.sure, &self.user, &self.reason, now)
     }
 
     /// Longest body that is sure to be refused, and may be left unread.
@@ -123,17 +132,12 @@ pub fn again(request: &web_sys::Request) -> Option<web_sys::Response> {
         return None;
     }
     KEPT.with_borrow(|all| {
-        let kept = all.get(&number)?;
+        let Kept { why, alike } = all.get(&number)?;
         let id = ids::fresh("req").ok()?;
-        if !refusals::again(
-            kept.sure,
-            &kept.user,
-            &kept.reason,
-            clock::now(&kept.settings),
-        ) {
+        if !why.holds() {
             return None;
         }
-        kept.alike.log(&id);
-        Some(give(request, &id, !kept.settings.production))
+        alike.log(&id);
+        Some(give(request, &id, !why.settings.production))
     })
 }

@@ -12,15 +12,14 @@ use super::session::Session;
 use super::upstream::{self, Upstream};
 use crate::http::router::{Call, Handled};
 use crate::http::{ApiError, Reply};
+use crate::ledger::LedgerError;
 use crate::ledger::{self, models::ModelRow};
 use crate::limits::{Millis, ModelPattern, allows_model};
 use crate::plans;
 use crate::remembered::Remembered;
+use crate::remembered::table::{self, Memory, Table};
 use crate::settings::Settings;
-use crate::snapshot;
 
-/// The name of the copy in KV.
-const COPY: &str = "models";
 /// The endpoint name of the model list.
 const ENDPOINT: &str = "models";
 
@@ -35,10 +34,30 @@ pub struct Target {
     pub upstream: Upstream,
 }
 
-type Rows = Rc<Vec<ModelRow>>;
+type Rows = Vec<ModelRow>;
 
 thread_local! {
-    static CACHE: RefCell<Remembered<Vec<ModelRow>>> = const { RefCell::new(Remembered::new()) };
+    static CACHE: RefCell<Remembered<Rows>> = const { RefCell::new(Remembered::new()) };
+}
+
+struct InLedger;
+
+impl Table for InLedger {
+    type Rows = Rows;
+    type Content = Rows;
+    const COPY: &'static str = "models";
+
+    fn memory() -> Memory<Rows> {
+        &CACHE
+    }
+
+    async fn rows(env: &Env) -> Result<Rows, LedgerError> {
+        ledger::models::all(env).await
+    }
+
+    fn content(rows: Rows) -> Rows {
+        rows
+    }
 }
 
 /// The one target behind a name.
@@ -141,7 +160,7 @@ async fn look_up(session: &mut Session, id: &str) -> Handled {
 
 /// Makes this isolate read the rows again at the next call.
 pub fn forget() {
-    CACHE.with_borrow_mut(Remembered::forget);
+    table::forget::<InLedger>();
 }
 
 async fn usable(session: &mut Session) -> Result<Vec<String>, ApiError> {
@@ -199,18 +218,7 @@ fn object(model: &str) -> Value {
 
 /// The rows, seconds old; while the ledger is out, the last known ones or the copy in KV. An isolate that
 /// has neither can't tell an alias from a name and says so.
-async fn rows(env: &Env, now: Millis) -> Result<Rows, ApiError> {
-    if let Some(rows) = CACHE.with_borrow_mut(|cache| cache.fresh(now)) {
-        return Ok(rows);
-    }
-    if let Ok(rows) = ledger::models::all(env).await {
-        snapshot::keep(env, COPY, &rows);
-        return Ok(CACHE.with_borrow_mut(|cache| cache.keep(rows, now)));
-    }
-    if let Some(rows) = CACHE.with_borrow_mut(|cache| cache.last_known(now)) {
-        return Ok(rows);
-    }
-    let copy = snapshot::read::<Vec<ModelRow>>(env, COPY).await;
-    let copy = copy.ok_or(ApiError::Unavailable("models"))?;
-    Ok(CACHE.with_borrow_mut(|cache| cache.stand_in(copy, now)))
+async fn rows(env: &Env, now: Millis) -> Result<Rc<Rows>, ApiError> {
+    let rows = table::current::<InLedger>(env, now).await;
+    rows.map_err(|_| ApiError::Unavailable("models"))
 }

@@ -119,11 +119,9 @@ impl Meters {
     /// To the second from a second on, so that an answer needs no other words every millisecond.
     fn go_wait(&self, policy: &PolicyView) -> String {
         let wait = policy.resets_at.since(self.now);
-        let whole = wait.0 > SECOND;
-        go_duration(if whole {
-            Span::seconds(wait.seconds_ceil())
-        } else {
-            wait
+        go_duration(match wait.0 {
+            0..=SECOND => wait,
+            _ => Span::seconds(wait.seconds_ceil()),
         })
     }
 

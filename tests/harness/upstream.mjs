@@ -5,7 +5,7 @@
 //   upstream.always({ content: "hi", usage: { prompt_tokens: 5, completion_tokens: 7 } });
 //   upstream.next({ status: 500 }, { hang: true });          // the next two calls, then `always` again
 //   upstream.on("/v1/embeddings", (request) => ({ delay: 50 }));
-//   upstream.requests                                        // [{method, path, headers, body, json, gone, …}]
+//   upstream.requests                                        // [{method, path, headers, body, json, at, answeredAt, gone, …}]
 //
 // Behaviour, all optional:
 //   delay         ms before the status line             hang        never answers
@@ -96,6 +96,7 @@ class Upstream {
     const behaviour = typeof told === "function" ? await told(record) : told;
     if (behaviour.hang) return;
     if (behaviour.delay) await pause(behaviour.delay);
+    record.answeredAt = Date.now();
     await answer(record, response, behaviour);
   }
 

@@ -9,15 +9,13 @@ use worker::{Env, Url};
 
 use crate::http::ApiError;
 use crate::http::path::{Path, Prefix};
-use crate::ledger;
 use crate::ledger::routes::RouteRow;
+use crate::ledger::{self, LedgerError};
 use crate::limits::{Millis, Span};
 use crate::plans::{MAX_COUNT, check_name};
 use crate::remembered::Remembered;
-use crate::snapshot;
+use crate::remembered::table::{self, Memory};
 
-/// The name of the copy in KV.
-const COPY: &str = "routes";
 /// Longest time to a first byte an operator may allow.
 const MAX_TIMEOUT: Span = Span::minutes(60);
 /// What can be forwarded. `OPTIONS` is answered here, `CONNECT` and `TRACE` never leave a browser's
@@ -53,27 +51,36 @@ thread_local! {
     static CACHE: RefCell<Remembered<Table>> = const { RefCell::new(Remembered::new()) };
 }
 
+struct InLedger;
+
+impl table::Table for InLedger {
+    type Rows = Vec<RouteRow>;
+    type Content = Table;
+    const COPY: &'static str = "routes";
+
+    fn memory() -> Memory<Table> {
+        &CACHE
+    }
+
+    async fn rows(env: &Env) -> Result<Vec<RouteRow>, LedgerError> {
+        ledger::routes::all(env).await
+    }
+
+    fn content(rows: Vec<RouteRow>) -> Table {
+        Table::new(rows)
+    }
+}
+
 /// The routes as this isolate last read them: seconds old, or the last known ones, or the copy in KV, while
 /// the ledger is out. "Could not tell" is 503, never "nobody's".
 pub async fn read(env: &Env, now: Millis) -> Result<Rc<Table>, ApiError> {
-    if let Some(table) = CACHE.with_borrow_mut(|cache| cache.fresh(now)) {
-        return Ok(table);
-    }
-    if let Ok(rows) = ledger::routes::all(env).await {
-        snapshot::keep(env, COPY, &rows);
-        return Ok(CACHE.with_borrow_mut(|cache| cache.keep(Table::new(rows), now)));
-    }
-    if let Some(table) = CACHE.with_borrow_mut(|cache| cache.last_known(now)) {
-        return Ok(table);
-    }
-    let copy = snapshot::read::<Vec<RouteRow>>(env, COPY).await;
-    let copy = copy.ok_or(ApiError::Unavailable("routes"))?;
-    Ok(CACHE.with_borrow_mut(|cache| cache.stand_in(Table::new(copy), now)))
+    let table = table::current::<InLedger>(env, now).await;
+    table.map_err(|_| ApiError::Unavailable("routes"))
 }
 
 /// Makes this isolate read the routes again at the next call.
 pub fn forget() {
-    CACHE.with_borrow_mut(Remembered::forget);
+    table::forget::<InLedger>();
 }
 
 /// Checks every rule of a route; the error names the field.
