@@ -31,8 +31,9 @@ const KEEPING: Span = Span(10_000);
 const RIDE: Span = Span(25);
 /// As in `src/account/object/upkeep.rs`: after this long without a call an account frees its storage.
 const IDLE: Span = Span::hours(24);
-/// As in `src/auth/lookup.rs`: how long an isolate, and KV, remember whose a key is.
-const KEY_IN_ISOLATE: Span = Span::seconds(5);
+/// As in `src/remembered.rs`: how old a key is when an isolate reads it again.
+const KEY_IN_ISOLATE: Span = Span::seconds(4);
+/// As in `src/auth/lookup.rs`: how long KV remembers whose a key is.
 const KEY_IN_KV: Span = Span::hours(24);
 /// Nobody's plan allows more calls a second.
 const FASTEST: f64 = 100.0;

@@ -344,7 +344,8 @@ describe("a provider that writes past the reservation is cut", () => {
 });
 
 test("a runtime that dies in mid-stream loses at most what came since the last checkpoint", async () => {
-  const user = await caller();
+  const inTwoWeeks = new Date(Date.now() + 14 * 86_400_000).getUTCDate();
+  const user = await caller({ reset: { billing_day: inTwoWeeks } });
   upstream.next({ content: Array.from({ length: 2_000 }, () => " and"), usage: null, chunkDelay: 4 });
   const answer = await user.open(CHAT, chatBody);
   const reader = answer.body.getReader();
