@@ -49,7 +49,7 @@ struct Core {
     no_start_until: Cell<Millis>,
     /// Since when the oldest change waits for the ledger.
     waiting_since: Cell<Option<Millis>>,
-    /// When the last publication began.
+    /// When the last publication ended.
     published_at: Cell<Option<Millis>>,
     /// Until when one is believed to be under way.
     publishing_until: Cell<Millis>,

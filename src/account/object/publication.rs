@@ -67,10 +67,9 @@ impl Core {
         if !self.with_live(|live, _| live.law.has_unflushed())? {
             return Ok(false);
         }
-        let now = self.now();
-        self.published_at.set(Some(now));
-        self.publishing_until.set(now.plus(PUBLISHING));
+        self.publishing_until.set(self.now().plus(PUBLISHING));
         let published = self.publish_changes(user).await;
+        self.published_at.set(Some(self.now()));
         self.publishing_until.set(Millis(0));
         published
     }
