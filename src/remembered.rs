@@ -14,6 +14,8 @@ const STALE: Span = Span::seconds(5);
 const RETRY: Span = Span::seconds(3);
 /// How long before the end it is read again.
 const AHEAD: Span = Span::seconds(1);
+/// A read that has not ended after this is lost; its own budget ends it before.
+const READING: Span = Span(budget::D1.0 + 1_000);
 
 /// A value that was read, and until when it is believed.
 pub struct Remembered<T> {
@@ -59,7 +61,7 @@ impl<T> Remembered<T> {
 
     /// What is known now.
     pub fn known(&self, now: Millis) -> Known<T> {
-        let being_read = ahead(self.reading_until, now, budget::D1);
+        let being_read = ahead(self.reading_until, now, READING);
         match &self.value {
             Some(value) if !ahead(self.until, now, STALE) => match being_read {
                 true => Known::Late(value.clone()),
@@ -75,7 +77,7 @@ impl<T> Remembered<T> {
 
     /// The caller reads it from now on.
     pub fn begin(&mut self, now: Millis) -> Reading {
-        self.reading_until = now.plus(budget::D1);
+        self.reading_until = now.plus(READING);
         Reading {
             began: now,
             forgotten: self.forgotten,
@@ -166,8 +168,8 @@ mod tests {
         let mut seen = read_at_one();
         let reading = seen.begin(Millis(5_500));
         assert_eq!(seen.known(Millis(5_501)), Known::Fresh(Rc::new(7)));
-        assert_eq!(seen.known(Millis(7_499)), Known::Late(Rc::new(7)));
-        assert_eq!(seen.known(Millis(7_500)), Known::Nothing);
+        assert_eq!(seen.known(Millis(8_499)), Known::Late(Rc::new(7)));
+        assert_eq!(seen.known(Millis(8_500)), Known::Nothing);
         seen.keep(8, reading);
         assert_eq!(seen.known(Millis(9_499)), Known::Fresh(Rc::new(8)));
         assert_eq!(seen.known(Millis(10_500)), Known::Nothing);
