@@ -9,6 +9,11 @@ export interface Resource<T> {
   reload(): void;
 }
 
+/** One whose owner may know better what there is now: a change answers with what it has become. */
+export interface OwnResource<T> extends Resource<T> {
+  replace(data: T): void;
+}
+
 type Load<T> = (signal: AbortSignal) => Promise<T>;
 
 const LONGEST_POLL_MS = 60_000;
@@ -17,7 +22,7 @@ const LONGEST_POLL_MS = 60_000;
  * Loads when the page opens and whenever `key` changes, and again every `everyMs` while the tab is
  * seen. Data stays on show while it is loaded again; failures in a row make the polling slower.
  */
-export function useResource<T>(key: string, load: Load<T>, everyMs?: number): Resource<T> {
+export function useResource<T>(key: string, load: Load<T>, everyMs?: number): OwnResource<T> {
   const [state, setState] = useState<{ key: string; data: T | null; error: ApiError | null; loading: boolean }>({
     key,
     data: null,
@@ -29,6 +34,7 @@ export function useResource<T>(key: string, load: Load<T>, everyMs?: number): Re
   latestLoad.current = load;
   const failures = useRef(0);
   const reload = useCallback(() => setRound((n) => n + 1), []);
+  const replace = useCallback((data: T) => setState({ key, data, error: null, loading: false }), [key]);
 
   useEffect(() => {
     const abort = new AbortController();
@@ -54,6 +60,7 @@ export function useResource<T>(key: string, load: Load<T>, everyMs?: number): Re
     error: current ? state.error : null,
     loading: !current || state.loading,
     reload,
+    replace,
   };
 }
 

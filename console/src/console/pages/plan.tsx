@@ -96,7 +96,7 @@ function SavedPlan({ id }: { id: string }) {
         </>
       }
     >
-      <Loaded of={plan}>{(data) => <PlanEditor key={JSON.stringify(data)} saved={data} onSaved={plan.reload} />}</Loaded>
+      <Loaded of={plan}>{(data) => <PlanEditor key={JSON.stringify(data)} saved={data} onSaved={plan.replace} />}</Loaded>
       {deleting && (
         <FormDialog title={t('plan.delete.title', { plan: id })} submitLabel={t('plan.delete')} danger onSubmit={remove} onClose={() => setDeleting(false)}>
           <p>{t('plan.delete.text')}</p>
@@ -106,7 +106,7 @@ function SavedPlan({ id }: { id: string }) {
   );
 }
 
-function PlanEditor({ saved, onSaved }: { saved: Plan; onSaved(): void }) {
+function PlanEditor({ saved, onSaved }: { saved: Plan; onSaved(plan: Plan): void }) {
   const [draft, setDraft] = useState(saved);
   const [reviewing, setReviewing] = useState(false);
   const problems = useMemo(() => checkPlan(draft), [draft]);
@@ -179,7 +179,7 @@ function UsersCard({ planId }: { planId: string }) {
 interface ReviewProps {
   saved: Plan;
   draft: Plan;
-  onSaved(): void;
+  onSaved(plan: Plan): void;
   onClose(): void;
 }
 
@@ -187,9 +187,10 @@ interface ReviewProps {
 function ReviewDialog({ saved, draft, onSaved, onClose }: ReviewProps) {
   const patch = patchOf(saved, draft);
   const save = async () => {
-    await api.call('PATCH', planPath(saved.plan_id), { body: patch });
-    toast(t('plan.saved', { plan: draft.name }));
-    onSaved();
+    const plan = readPlan(await api.call('PATCH', planPath(saved.plan_id), { body: patch }));
+    // Before anything says that it was saved: what is changed from then on stays.
+    onSaved(plan);
+    toast(t('plan.saved', { plan: plan.name }));
   };
   return (
     <FormDialog wide title={t('plan.review.title', { plan: saved.name })} submitLabel={t('plan.save')} onSubmit={save} onClose={onClose}>
