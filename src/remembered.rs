@@ -61,9 +61,9 @@ impl<T> Remembered<T> {
 
     /// What is known now.
     pub fn known(&self, now: Millis) -> Known<T> {
-        let being_read = ahead(self.reading_until, now, READING);
+        let being_read = self.reading_until.is_ahead(now, READING);
         match &self.value {
-            Some(value) if !ahead(self.until, now, STALE) => match being_read {
+            Some(value) if !self.until.is_ahead(now, STALE) => match being_read {
                 true => Known::Late(value.clone()),
                 false => Known::Nothing,
             },
@@ -94,15 +94,14 @@ impl<T> Remembered<T> {
         self.take(value, reading, RETRY)
     }
 
-    /// What was known before, after a read that failed.
-    pub fn last_known(&mut self, reading: Reading) -> Option<Rc<T>> {
+    /// Believes what was known before, after a read that failed.
+    pub fn fail(&mut self, reading: Reading) {
         self.believe(reading, RETRY);
-        self.value.clone()
     }
 
     /// The last that was read, believed or not.
-    pub fn last(&self) -> Option<&T> {
-        self.value.as_deref()
+    pub fn last(&self) -> Option<Rc<T>> {
+        self.value.clone()
     }
 
     /// Makes the next one read it again.
@@ -133,12 +132,6 @@ impl<T> Remembered<T> {
     const fn is_of_now(&self, reading: Reading) -> bool {
         reading.forgotten == self.forgotten
     }
-}
-
-/// Whether `until` lies ahead, and no further than a clock that was not set back can explain.
-fn ahead(until: Millis, now: Millis, most: Span) -> bool {
-    let ahead = until.since(now);
-    ahead > Span::ZERO && ahead <= most
 }
 
 #[cfg(test)]
@@ -188,7 +181,8 @@ mod tests {
         seen.keep(6, before);
         assert_eq!(seen.known(Millis(5_004)), Known::Fresh(Rc::new(8)));
         seen.forget();
-        assert_eq!(seen.last_known(before).as_deref(), Some(&8));
+        seen.fail(before);
+        assert_eq!(seen.last().as_deref(), Some(&8));
         assert_eq!(seen.known(Millis(5_005)), Known::Nothing);
     }
 
@@ -196,10 +190,12 @@ mod tests {
     fn after_a_failure_the_last_known_value_stays() {
         let mut seen = Remembered::<u32>::new();
         let reading = seen.begin(Millis(0));
-        assert_eq!(seen.last_known(reading), None);
+        seen.fail(reading);
+        assert_eq!((seen.last(), seen.known(Millis(1))), (None, Known::Nothing));
         let mut seen = read_at_one();
         let reading = seen.begin(Millis(7_000));
-        assert_eq!(seen.last_known(reading).as_deref(), Some(&7));
+        seen.fail(reading);
+        assert_eq!(seen.last().as_deref(), Some(&7));
         assert_eq!(seen.known(Millis(8_999)), Known::Fresh(Rc::new(7)));
         assert_eq!(seen.known(Millis(9_999)), Known::Due(Rc::new(7)));
         assert_eq!(seen.known(Millis(10_000)), Known::Nothing);

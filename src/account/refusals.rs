@@ -128,7 +128,7 @@ pub fn recall(user: &str, asker: &Asker, call: &Call, now: Millis) -> Option<Rec
 /// `reason`. Not before counts are on their way to the account anyway.
 pub fn again(sure: Sure, user: &str, reason: &str, now: Millis) -> bool {
     MEMORIES.with_borrow_mut(|memory| {
-        let holds = memory.changes == sure.changes && lives(sure.until, now);
+        let holds = memory.changes == sure.changes && sure.until.is_ahead(now, MEMORY);
         holds && memory.counts.note_more(user, reason, now)
     })
 }
@@ -208,15 +208,9 @@ impl Memory {
     }
 }
 
-/// A clock that steps back makes no entry live longer.
-fn lives(until: Millis, now: Millis) -> bool {
-    let left = until.since(now);
-    left > Span::ZERO && left <= MEMORY
-}
-
 impl Entry {
     fn lives(&self, now: Millis) -> bool {
-        lives(self.until, now)
+        self.until.is_ahead(now, MEMORY)
     }
 
     fn is_of(&self, key_id: Option<&String>, plan_claim: Option<&String>) -> bool {

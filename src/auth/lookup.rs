@@ -69,7 +69,7 @@ pub async fn key(
 /// Forgets a key in this isolate, after its account said that it was revoked.
 pub fn forget(key_id: &str) {
     SEEN.with_borrow_mut(|seen| {
-        let is_it = |record: &KeyRecord| record.key_id == key_id;
+        let is_it = |record: Rc<KeyRecord>| record.key_id == key_id;
         let all = seen.values_mut();
         all.filter(|known| known.last().is_some_and(is_it))
             .for_each(Remembered::forget);

@@ -98,8 +98,8 @@ impl Db {
     /// D1 on the way of a call.
     pub fn of(env: &Env) -> Result<Self, LedgerError> {
         let now = clock::now(&Settings::of(env));
-        let left = WARY_UNTIL.get().since(now);
-        let wary = left > Span::ZERO && left <= Span(budget::D1.0 + WARY.0);
+        let wary = WARY_UNTIL.get();
+        let wary = wary.is_ahead(now, Span(budget::D1.0 + WARY.0));
         Self::with_budget(env, if wary { budget::D1_WARY } else { budget::D1 })
     }
 

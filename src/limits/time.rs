@@ -30,6 +30,12 @@ impl Millis {
         Span(self.0.saturating_sub(earlier.0))
     }
 
+    /// Whether this lies ahead of `now`, and by no more than `most`: further only a clock that was set back can have moved it.
+    pub const fn is_ahead(self, now: Self, most: Span) -> bool {
+        let ahead = self.since(now);
+        ahead.0 > 0 && ahead.0 <= most.0
+    }
+
     /// Whole Unix seconds, rounded up, so that the instant has passed when they are reached.
     pub const fn unix_seconds_ceil(self) -> u64 {
         self.0.div_ceil(1_000)

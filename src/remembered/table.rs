@@ -74,9 +74,8 @@ pub fn forget<T: Table>() {
 fn read_behind<T: Table>(env: Env, now: Millis) {
     let reading = begin::<T>(now);
     afterwards(async move {
-        if read::<T>(&env, reading).await.is_err() {
-            T::memory().with_borrow_mut(|memory| memory.last_known(reading));
-        }
+        // What failed is noted: the last known stays.
+        let _ = read::<T>(&env, reading).await;
     });
 }
 
@@ -89,7 +88,7 @@ async fn read_or_last_known<T: Table>(
         Ok(content) => return Ok(content),
         Err(error) => error,
     };
-    if let Some(content) = T::memory().with_borrow_mut(|memory| memory.last_known(reading)) {
+    if let Some(content) = T::memory().with_borrow(Remembered::last) {
         return Ok(content);
     }
     let copy = snapshot::read::<T::Rows>(env, T::COPY).await.ok_or(error)?;
@@ -98,7 +97,9 @@ async fn read_or_last_known<T: Table>(
 }
 
 async fn read<T: Table>(env: &Env, reading: Reading) -> Result<Rc<T::Content>, LedgerError> {
-    let rows = T::rows(env).await?;
+    let rows = T::rows(env).await.inspect_err(|_| {
+        T::memory().with_borrow_mut(|memory| memory.fail(reading));
+    })?;
     snapshot::keep(env, T::COPY, &rows);
     let content = T::content(rows);
     Ok(T::memory().with_borrow_mut(|memory| memory.keep(content, reading)))

@@ -317,8 +317,7 @@ impl Slot {
     }
 
     fn is_asking(&self, now: Millis) -> bool {
-        let left = self.asking_until.since(now);
-        left > Span::ZERO && left <= ASKING
+        self.asking_until.is_ahead(now, ASKING)
     }
 
     /// The lease under which a call passed that is not held any more.
@@ -352,8 +351,7 @@ impl Slot {
 impl OnItsWay {
     /// Whether nobody carries it, or nobody can be still carrying it.
     fn waits(&self, now: Millis) -> bool {
-        let left = self.carried_until.since(now);
-        left == Span::ZERO || left > CARRYING
+        !self.carried_until.is_ahead(now, CARRYING)
     }
 }
 

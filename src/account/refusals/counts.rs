@@ -62,7 +62,7 @@ impl Counts {
         }
         waiting.plan_claim.clone_from(&asker.plan_claim);
         *waiting.counts.entry(reason).or_default() += 1;
-        let begins = begins(waiting.handing_until, now);
+        let begins = !waiting.is_handed_over(now);
         if begins {
             waiting.handing_until = now.plus(HANDING);
         }
@@ -75,10 +75,8 @@ impl Counts {
         let Some(waiting) = self.0.get_mut(user) else {
             return false;
         };
-        let count = waiting
-            .counts
-            .get_mut(reason)
-            .filter(|_| !begins(waiting.handing_until, now));
+        let under_way = waiting.is_handed_over(now);
+        let count = waiting.counts.get_mut(reason).filter(|_| under_way);
         count.map(|count| *count += 1).is_some()
     }
 
@@ -121,10 +119,11 @@ impl Counts {
     }
 }
 
-/// Whether nobody hands over, or nobody is heard of any more who did.
-fn begins(handing_until: Millis, now: Millis) -> bool {
-    let left = handing_until.since(now);
-    left == Span::ZERO || left > HANDING
+impl Waiting {
+    /// Whether somebody hands them over who may still be heard of.
+    fn is_handed_over(&self, now: Millis) -> bool {
+        self.handing_until.is_ahead(now, HANDING)
+    }
 }
 
 /// Gathers the counts of one user for a moment and hands them to the account, and once more while there are any.
